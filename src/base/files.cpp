@@ -1,0 +1,183 @@
+// See files.h. POSIX calls, because std::filesystem has neither fsync nor error-checked writes.
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace laplace {
+
+void fail_errno(const std::string& message) {
+  const int code = errno;
+  fail(message, ": ", std::strerror(code));
+}
+
+namespace {
+
+// Opens for reading; a missing or unreadable file is the user's to mend.
+int open_to_read(const Path& path, struct stat* info) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    fail_input("cannot open ", path.string(), ": ", std::strerror(errno), "; check the path");
+  }
+  if (::fstat(descriptor, info) != 0 || S_ISDIR(info->st_mode)) {
+    ::close(descriptor);
+    fail_input(path.string(), " is a directory where a file is needed; name a file inside it");
+  }
+  return descriptor;
+}
+
+Path parent_of(const Path& path) {
+  const Path parent = path.parent_path();
+  return parent.empty() ? Path(".") : parent;
+}
+
+}  // namespace
+
+std::string read_file(const Path& path, uint64_t max_bytes) {
+  struct stat info {};
+  const int descriptor = open_to_read(path, &info);
+  std::string out;
+  if (S_ISREG(info.st_mode)) out.reserve(static_cast<size_t>(info.st_size) + 1);
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t got = ::read(descriptor, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      ::close(descriptor);
+      fail_errno(cat("cannot read ", path.string()));
+    }
+    if (got == 0) break;
+    out.append(buffer, static_cast<size_t>(got));
+    if (out.size() > max_bytes) {
+      ::close(descriptor);
+      fail_input(path.string(), " is larger than the limit of ", human_bytes(double(max_bytes)),
+                 " for such a file; give a smaller one");
+    }
+  }
+  ::close(descriptor);
+  return out;
+}
+
+void write_file_atomic(const Path& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
+void fsync_directory(const Path& directory) {
+  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail_errno(cat("cannot open the directory ", directory.string()));
+  const int result = ::fsync(descriptor);
+  ::close(descriptor);
+  if (result != 0) fail_errno(cat("cannot sync the directory ", directory.string()));
+}
+
+AtomicFile::AtomicFile(const Path& path) : path_(path), temporary_(path.string() + ".tmp") {
+  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) fail_errno(cat("cannot write ", temporary_.string()));
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write_fully(const char* data, size_t size, int64_t offset) {
+  while (size > 0) {
+    const ssize_t put = offset < 0 ? ::write(descriptor_, data, size)
+                                   : ::pwrite(descriptor_, data, size, static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail_errno(cat("cannot write ", path_.string()));
+    data += put;
+    size -= static_cast<size_t>(put);
+    if (offset >= 0) offset += put;
+  }
+}
+
+void AtomicFile::write(std::string_view bytes) { write_fully(bytes.data(), bytes.size(), -1); }
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  write_fully(reinterpret_cast<const char*>(bytes.data()), bytes.size(), -1);
+}
+
+void AtomicFile::write_at(uint64_t offset, std::string_view bytes) {
+  write_fully(bytes.data(), bytes.size(), static_cast<int64_t>(offset));
+}
+
+void AtomicFile::commit() {
+  if (::fsync(descriptor_) != 0) fail_errno(cat("cannot sync ", path_.string()));
+  const int closed = ::close(std::exchange(descriptor_, -1));
+  if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int code = errno;
+    ::unlink(temporary_.c_str());
+    errno = code;
+    fail_errno(cat("cannot write ", path_.string()));
+  }
+  fsync_directory(parent_of(path_));
+}
+
+AtomicDirectory::AtomicDirectory(const Path& path)
+    : path_(path), temporary_(path.string() + ".tmp") {
+  std::error_code code;
+  std::filesystem::remove_all(temporary_, code);
+  std::filesystem::create_directories(temporary_, code);
+  if (code) fail("cannot create the directory ", temporary_.string(), ": ", code.message());
+}
+
+AtomicDirectory::~AtomicDirectory() {
+  if (committed_) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(temporary_, ignored);
+}
+
+void AtomicDirectory::commit() {
+  fsync_directory(temporary_);
+  if (std::filesystem::exists(path_)) fail(path_.string(), " exists already; remove it first");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    fail_errno(cat("cannot rename ", temporary_.string(), " to ", path_.string()));
+  }
+  committed_ = true;
+  fsync_directory(parent_of(path_));
+}
+
+MappedFile::MappedFile(const Path& path) : path_(path) {
+  struct stat info {};
+  const int descriptor = open_to_read(path, &info);
+  size_ = static_cast<size_t>(info.st_size);
+  if (size_ > 0) {
+    void* const mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor, 0);
+    if (mapped == MAP_FAILED) {
+      ::close(descriptor);
+      fail_errno(cat("cannot map ", path.string()));
+    }
+    data_ = static_cast<const std::byte*>(mapped);
+  }
+  ::close(descriptor);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+}  // namespace laplace

@@ -1,0 +1,70 @@
+// See process.h.
+#include "base/process.h"
+
+#include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#if defined(__SSE2__)
+#include <pmmintrin.h>
+#include <xmmintrin.h>
+#endif
+
+namespace laplace {
+
+namespace {
+
+std::atomic<bool> stop{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void on_signal(int number) {
+  if (stop.exchange(true)) {  // the second one: die as the signal says
+    std::signal(number, SIG_DFL);
+    std::raise(number);
+  }
+}
+
+}  // namespace
+
+void init_process() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, -1);
+#if defined(__SSE2__)
+  _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
+  _MM_SET_DENORMALS_ZERO_MODE(_MM_DENORMALS_ZERO_ON);
+#endif
+  ::setenv("MKL_CBWR", "AUTO", 0);
+  ::setenv("MKL_DYNAMIC", "FALSE", 0);
+}
+
+void install_stop_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+bool stop_requested() { return stop.load(std::memory_order_relaxed); }
+
+int64_t resident_bytes() {
+  std::FILE* const file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr) return 0;
+  long long total = 0;
+  long long resident = 0;
+  const int got = std::fscanf(file, "%lld %lld", &total, &resident);
+  std::fclose(file);
+  return got == 2 ? resident * int64_t{::sysconf(_SC_PAGESIZE)} : 0;
+}
+
+int64_t peak_resident_bytes() {
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+}  // namespace laplace

@@ -1,0 +1,42 @@
+// Small text helpers: joining values, numbers for people, the nearest known name for a typo.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace laplace {
+
+// Everything that has an operator<<, one after another.
+template <class... Parts>
+std::string cat(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return std::move(out).str();
+}
+
+// printf into a string.
+[[gnu::format(printf, 1, 2)]] std::string strf(const char* format, ...);
+
+// 2717908992 -> "2,717,908,992".
+std::string with_commas(int64_t value);
+// 29491200 -> "29.5 MB" (powers of 1,000).
+std::string human_bytes(double bytes);
+// 12345 -> "12.3k", 2.5e6 -> "2.50M".
+std::string human_count(double value);
+// Seconds -> "4m12s", "1h03m", "8.2s".
+std::string human_duration(double seconds);
+
+// `text` in double quotes, control characters and bytes that are not ASCII escaped, cut at 60 bytes:
+// for quoting what a user gave inside an error sentence.
+std::string quoted(std::string_view text);
+
+// The candidate with the least edit distance from `name`, or "" when none is near (distance at most
+// max(2, a third of the length)).
+std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
+// ", did you mean \"x\"?" for the nearest candidate, "" when none is near.
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
+
+}  // namespace laplace

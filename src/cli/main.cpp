@@ -1,0 +1,90 @@
+// The program: process modes, the table of verbs, and how errors become sentences and exit codes.
+#include <exception>
+#include <iostream>
+#include <new>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "cli/verbs.h"
+
+namespace laplace::cli {
+
+namespace {
+
+// All long option names and subcommands of the (sub)command that was being parsed.
+std::vector<std::string> known_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(sub->get_name());
+  }
+  return names;
+}
+
+// The innermost subcommand that was named on the command line.
+const CLI::App& innermost(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : innermost(*chosen.back());
+}
+
+// One sentence for a command line or recipe that does not parse, with the nearest known name.
+int explain(const CLI::App& program, const CLI::ParseError& error) {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+    return program.exit(error);  // --help, --version
+  }
+  const CLI::App& app = innermost(program);
+  std::string hint;
+  for (const std::string& extra : app.remaining(true)) {
+    hint = did_you_mean(extra.substr(0, extra.find('=')), known_names(app));
+    if (!hint.empty()) break;
+  }
+  log_error(error.what(), hint, " (", app.get_display_name(), " --help shows the options)");
+  return 2;
+}
+
+int run(int argc, char** argv) {
+  CLI::App program("laplace trains and serves language models whose state has a fixed size.",
+                   "laplace");
+  program.require_subcommand(1);
+  program.set_version_flag("--version", "laplace " LAPLACE_VERSION);
+  bool verbose = false;
+  program.add_flag("--verbose", verbose, "Show debug messages")->trigger_on_parse();
+  add_tokenizer(program);
+  add_data(program);
+  add_train(program);
+  add_generate(program);
+  add_chat(program);
+  add_eval(program);
+  add_inspect(program);
+  program.parse_complete_callback([&] {
+    if (verbose) set_log_level(LogLevel::kDebug);
+  });
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return explain(program, error);
+  }
+  return 0;
+}
+
+}  // namespace
+
+}  // namespace laplace::cli
+
+int main(int argc, char** argv) {
+  laplace::init_process();
+  try {
+    return laplace::cli::run(argc, argv);
+  } catch (const laplace::Error& error) {
+    laplace::log_error(error.what());
+    return error.exit_code();
+  } catch (const std::bad_alloc&) {
+    laplace::log_error("out of memory; use a smaller model, batch or sequence");
+  } catch (const std::exception& error) {
+    laplace::log_error(error.what());
+  }
+  return 1;
+}

@@ -1,0 +1,17 @@
+// The verbs of the program. Each `add_*` puts its subcommand, options, help text and example into
+// `program`; a parsed subcommand runs in its callback and throws laplace::Error on bad input.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace laplace::cli {
+
+void add_tokenizer(CLI::App& program);  // tokenizer train|encode|decode
+void add_data(CLI::App& program);       // data prepare|info
+void add_train(CLI::App& program);
+void add_generate(CLI::App& program);
+void add_chat(CLI::App& program);
+void add_eval(CLI::App& program);  // eval score
+void add_inspect(CLI::App& program);
+
+}  // namespace laplace::cli
