@@ -1,9 +1,9 @@
 // See tokenizer_json.h: reading.
 #include "text/tokenizer_json.h"
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <set>
 
 #include "base/error.h"
 #include "text/byte_alphabet.h"
@@ -27,21 +27,21 @@ Tree parse_tree(std::string_view text, const std::string& source) {
                " for a tokenizer; give a smaller one");
   }
   using Event = nlohmann::detail::parse_event_t;
-  std::vector<std::set<std::string>> keys;  // of the objects that are open, outermost first
+  std::vector<size_t> keys;  // seen in the objects that are open, outermost first
   const auto watch = [&](int depth, Event event, Tree& parsed) {
     if (event == Event::object_start || event == Event::array_start) {
       if (depth >= kMaxDepth) {
         fail_input(source, " nests deeper than ", kMaxDepth, " levels; give a tokenizer.json");
       }
-      if (event == Event::object_start) keys.emplace_back();
-    } else if (event == Event::object_end) {
-      keys.pop_back();
+      if (event == Event::object_start) keys.push_back(0);
     } else if (event == Event::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) {
-        fail_input(source, " has the key ", laplace::quoted(key),
-                   " twice in one object; remove one");
+      ++keys.back();
+    } else if (event == Event::object_end) {
+      if (parsed.size() != keys.back()) {
+        fail_input(source, " has a key twice in one object (of ", keys.back(),
+                   " keys); every token must be there once");
       }
+      keys.pop_back();
     }
     return true;
   };
