@@ -1,0 +1,102 @@
+// Newton-Schulz against the golden results in float64, float32 and bfloat16, and at the corners.
+#include "optim/newton_schulz.h"
+
+#include <ATen/ops/eye.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+
+#include "optim/common.h"
+#include "support/golden.h"
+
+namespace laplace::testing {
+namespace {
+
+NewtonSchulzCoefficients coefficients_of(const GoldenFile& file, const std::string& name) {
+  const at::Tensor rows = file.tensor(name, "coefficients");
+  NewtonSchulzCoefficients set;
+  for (int64_t i = 0; i < rows.size(0); ++i) {
+    set.steps.push_back(
+        {rows[i][0].item<double>(), rows[i][1].item<double>(), rows[i][2].item<double>()});
+  }
+  set.norm_factor = file.number(name, "norm_factor");
+  set.norm_eps = file.number(name, "norm_eps");
+  set.norm_add = file.integer(name, "norm_add") != 0;
+  return set;
+}
+
+at::Tensor orthogonalise(NewtonSchulz& newton_schulz, const at::Tensor& x) {
+  const at::Tensor input = newton_schulz.input(x.size(0), x.size(1));
+  input.copy_(x);
+  return newton_schulz.run(input).clone();
+}
+
+at::Tensor orthogonalise(const std::string& set, const at::Tensor& x, at::ScalarType dtype) {
+  NewtonSchulz newton_schulz(newton_schulz_set(set), at::TensorOptions(dtype));
+  return orthogonalise(newton_schulz, x);
+}
+
+TEST(NewtonSchulz, TablesEqualGolden) {
+  const GoldenFile file("newton_schulz.safetensors");
+  for (const std::string& name : file.cases()) {
+    const std::string set_name = name.substr(
+        0, name.rfind('_', name.find("_below") == name.npos ? name.npos : name.find("_below")));
+    const NewtonSchulzCoefficients ours = newton_schulz_set(set_name);
+    const NewtonSchulzCoefficients golden = coefficients_of(file, name);
+    EXPECT_EQ(ours.steps, golden.steps) << name;
+    EXPECT_EQ(ours.norm_factor, golden.norm_factor) << name;
+    EXPECT_EQ(ours.norm_eps, golden.norm_eps) << name;
+    EXPECT_EQ(ours.norm_add, golden.norm_add) << name;
+  }
+}
+
+TEST(NewtonSchulz, EqualsGolden) {
+  const GoldenFile file("newton_schulz.safetensors");
+  for (const std::string& name : file.cases()) {
+    const auto run = [&](at::ScalarType dtype) {
+      NewtonSchulz newton_schulz(coefficients_of(file, name), at::TensorOptions(dtype));
+      return orthogonalise(newton_schulz, file.tensor(name, "x"));
+    };
+    const at::Tensor golden = file.tensor(name, "y");
+    EXPECT_LT(max_error(run(at::kDouble), golden), 1e-11) << name;
+    EXPECT_LT(max_error(run(at::kFloat), golden), name == "simple_rank5" ? 3e-4 : 5e-5) << name;
+    const at::Tensor bf16 = run(at::kBFloat16);
+    // Rank 5 of 16: rounding to bfloat16 fills the null space, which five steps
+    // enlarge 3.4445⁵-fold (torch.optim.Muon: r = 0.38 too).
+    EXPECT_LT(rms_error(bf16, golden), name == "simple_rank5" ? 0.5 : 5e-2) << name;
+    RecordProperty("bf16_" + name, std::to_string(rms_error(bf16, golden)));
+  }
+}
+
+TEST(NewtonSchulz, WorkspaceIsSharedBySmallerMatrices) {
+  NewtonSchulz newton_schulz(newton_schulz_set("simple"), at::TensorOptions(at::kFloat));
+  newton_schulz.reserve(40, 30);
+  const void* const place = newton_schulz.input(40, 30).const_data_ptr();
+  uint64_t seed = 0;
+  const std::vector<std::vector<int64_t>> shapes = {{40, 30}, {30, 40}, {1, 17}, {17, 1}, {1, 1}};
+  for (const std::vector<int64_t>& shape : shapes) {
+    const at::Tensor x = random_tensor(shape, ++seed);
+    const at::Tensor y = orthogonalise(newton_schulz, x);
+    EXPECT_EQ(newton_schulz.input(shape[0], shape[1]).const_data_ptr(), place);
+    EXPECT_TRUE(same_bits(y, orthogonalise("simple", x, at::kFloat)));
+  }
+}
+
+TEST(NewtonSchulz, ConvergesToAnOrthogonalMatrix) {
+  const at::Tensor x = random_tensor({12, 30}, 9, at::kDouble);
+  const at::Tensor y = orthogonalise("polar_express8", x, at::kDouble);
+  EXPECT_LT(max_error(at::mm(y, y.t()), at::eye(12, at::TensorOptions(at::kDouble))), 1e-6);
+  const at::Tensor tall = orthogonalise("polar_express8", x.t(), at::kDouble);
+  EXPECT_LT(max_error(tall, y.t()), 1e-12);
+}
+
+TEST(NewtonSchulz, NamesDtypesAndTypos) {
+  EXPECT_EQ(newton_schulz_set("polar_express5").steps.size(), 5U);
+  expect_error(ErrorKind::kBadInput, "did you mean \"polar_express5\"",
+               [] { newton_schulz_set("polar_expres5"); });
+  expect_error(ErrorKind::kBadInput, "bfloat16", [] {
+    NewtonSchulz newton_schulz(newton_schulz_set("simple"), at::TensorOptions(at::kHalf));
+  });
+}
+
+}  // namespace
+}  // namespace laplace::testing
