@@ -68,6 +68,11 @@ struct BpeTrainer::Counts {
     }
   }
 
+  bool empty() const {
+    return std::all_of(parts.begin(), parts.end(),
+                       [](const Part& part) { return part.counts.empty(); });
+  }
+
   // Pieces of two bytes or more in the order of their bytes, which no thread decides.
   std::vector<CountedPiece> sorted_pieces() const {
     std::vector<CountedPiece> pieces;
@@ -87,10 +92,13 @@ BpeTrainer::BpeTrainer(int threads)
 
 BpeTrainer::~BpeTrainer() = default;
 
-void BpeTrainer::add(std::string_view text) {
+void BpeTrainer::add(std::string_view text, Progress* progress) {
   const std::vector<std::string_view> chunks = chunks_of(text);
-  parallel_for(int64_t(chunks.size()), threads_,
-               [&](int64_t i) { counts_->add(chunks[size_t(i)]); });
+  parallel_for(int64_t(chunks.size()), threads_, [&](int64_t i) {
+    const std::string_view chunk = chunks[size_t(i)];
+    counts_->add(chunk);
+    if (progress != nullptr) progress->add(int64_t(chunk.size()));
+  });
 }
 
 Tokenizer BpeTrainer::train(const BpeOptions& options) const {
@@ -101,6 +109,10 @@ Tokenizer BpeTrainer::train(const BpeOptions& options) const {
   }
   if (options.min_frequency < 1) {
     fail_input("the least frequency of a pair is ", options.min_frequency, "; give at least 1");
+  }
+  if (counts_->empty()) {
+    fail_input(
+        "there is no text to train a tokenizer on; give at least one file that is not empty");
   }
   const std::vector<CountedPiece> pieces = counts_->sorted_pieces();
   const int64_t wanted = options.vocab_size - smallest;

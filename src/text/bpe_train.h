@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/progress.h"
 #include "text/tokenizer.h"
 
 namespace laplace {
@@ -39,8 +40,8 @@ class BpeTrainer {
   BpeTrainer& operator=(const BpeTrainer&) = delete;
 
   // Counts the pieces of one text, a large one on all threads. May be called from several threads.
-  // Nothing crosses from one text into the next.
-  void add(std::string_view text);
+  // Nothing crosses from one text into the next. `progress`, when given, is told of the bytes done.
+  void add(std::string_view text, Progress* progress = nullptr);
 
   // The tokenizer. Stops early with a warning when no pair has min_frequency places. Throws
   // Error(kBadInput) on a vocabulary size that cannot be, or when there was no text at all.
