@@ -104,8 +104,9 @@ std::vector<InputFile> find_inputs(const std::vector<std::string>& inputs, Input
     } else if (fs::is_directory(input, code)) {
       add_directory(input, format, files);
     } else {
-      if (!fs::exists(input, code))
+      if (!fs::exists(input, code)) {
         fail_input("the input ", input, " does not exist; check the path");
+      }
       refuse_parquet(input);
       files.push_back(open_named(input, format));
     }

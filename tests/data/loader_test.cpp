@@ -26,7 +26,11 @@ class LoaderTest : public testing::Test {
     info.tokenizer_fingerprint = fingerprint_text(0xabc);
     info.vocab_size = kVocab;
     info.end_of_text = kEnd;
-    (split == kTrainSplit ? info.train : info.val) = {(count + 16) / 17, count, count * 4, 1};
+    SplitInfo& side = split == kTrainSplit ? info.train : info.val;
+    side.documents = (count + 16) / 17;
+    side.tokens = count;
+    side.text_bytes = count * 4;
+    side.shards = 1;
     save_dataset_info(scratch_.path(), info);
   }
 

@@ -2,7 +2,10 @@
 // nothing lost or half-written when it fails.
 #include "data/prepare.h"
 
+#include <sys/resource.h>
+
 #include <cmath>
+#include <csignal>
 #include <map>
 
 #include "base/json.h"
@@ -218,6 +221,31 @@ TEST_F(PrepareTest, FailureLeavesNothing) {
   write_file_atomic(scratch_ / "small.txt", "something small");
   prepare_dataset(options("small.txt"));
   all_fail(true, files());
+}
+
+// A limit on the size of files stands for a full disk.
+TEST_F(PrepareTest, FailedWritesAreOursAndLeaveNothing) {
+  write_file_atomic(scratch_ / "small.txt", "something small");
+  prepare_dataset(options("small.txt"));
+  const auto before = files();
+  write_lines("in.jsonl", 20000);
+  PrepareOptions how = options("in.jsonl");
+  how.overwrite = true;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_FSIZE, &limit);
+  const rlimit tight{100'000, limit.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &tight);
+  try {
+    prepare_dataset(how);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kFailure);
+    EXPECT_THAT(error.what(), testing::HasSubstr("train_000000.bin"));
+  }
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, handler);
+  expect_untouched(before);
 }
 
 TEST_F(PrepareTest, ErrorsAreTheFirstInTheInput) {
