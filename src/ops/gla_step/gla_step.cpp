@@ -1,0 +1,33 @@
+// gla_step's schema and checks; see gla_step.h.
+#include "ops/gla_step/gla_step.h"
+
+#include <torch/library.h>
+
+#include "ops/common.h"
+
+namespace laplace::ops {
+
+at::Tensor gla_step(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const at::Tensor& log_decay, at::Tensor& state) {
+  constexpr auto kOp = "gla_step";
+  check_floating(kOp, "q", q);
+  check_shape(kOp, "q", q, {-1, -1, -1});
+  const int64_t B = q.size(0), H = q.size(1), dk = q.size(2);
+  check_shape(kOp, "k", k, {B, H, dk});
+  check_dtype(kOp, "k", k, q.scalar_type());
+  check_shape(kOp, "v", v, {B, H, -1});
+  check_dtype(kOp, "v", v, q.scalar_type());
+  check_shape(kOp, "log_decay", log_decay, {H});
+  check_dtype(kOp, "log_decay", log_decay, at::kFloat);
+  check_shape(kOp, "state", state, {B, H, dk, v.size(2)});
+  check_dtype(kOp, "state", state, sum_dtype(q.scalar_type()));
+  static const auto entry = dispatcher_entry<GlaStep>("laplace::gla_step");
+  return entry.call(q, k, v, log_decay, state);
+}
+
+}  // namespace laplace::ops
+
+TORCH_LIBRARY_FRAGMENT(laplace, library) {
+  library.def(
+      "gla_step(Tensor q, Tensor k, Tensor v, Tensor log_decay, Tensor(a!) state) -> Tensor");
+}

@@ -1,0 +1,74 @@
+// linear_cross_entropy in ATen operators only, block by block of tokens.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "ops/common.h"
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
+
+namespace laplace::ops {
+
+namespace {
+
+// A block's float32 logits take at most this many elements (16 MB).
+constexpr int64_t kBlockElements = int64_t{1} << 22;
+
+int64_t block_rows(int64_t n, int64_t V) {
+  return std::clamp<int64_t>(kBlockElements / V, 16, std::max<int64_t>(n, 16));
+}
+
+at::Tensor log_softmax_of(const at::Tensor& x, const at::Tensor& weight, at::ScalarType dtype) {
+  return at::_log_softmax(at::mm(x, weight.t()).to(dtype), 1, /*half_to_float=*/false);
+}
+
+// d loss / d logits of a block = (softmax - onehot(target)) / n, through log_softmax and nll_loss.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& x,
+                                                       const at::Tensor& weight,
+                                                       const at::Tensor& target, bool gradients) {
+  const auto dtype = sum_dtype(x.scalar_type());
+  const int64_t n = x.size(0), V = weight.size(0), rows = block_rows(n, V);
+  at::Tensor loss = at::zeros({}, x.options().dtype(dtype)), dx, dw;
+  if (gradients) dx = at::empty_like(x);
+  const at::Tensor scale = at::full({}, 1.0 / double(n), loss.options());
+  const at::Tensor none;
+  for (int64_t first = 0; first < n; first += rows) {
+    const int64_t last = std::min(first + rows, n);
+    const at::Tensor x_block = x.slice(0, first, last), wanted = target.slice(0, first, last);
+    const at::Tensor log_p = log_softmax_of(x_block, weight, dtype);
+    const auto [sum, total] =
+        at::nll_loss_forward(log_p, wanted, {}, at::Reduction::Sum, /*ignore_index=*/-100);
+    loss = loss + sum * scale;
+    if (!gradients) continue;
+    const at::Tensor d_log_p =
+        at::nll_loss_backward(scale, log_p, wanted, {}, at::Reduction::Sum, -100, total);
+    const at::Tensor d_logits =
+        at::_log_softmax_backward_data(d_log_p, log_p, 1, dtype).to(x.scalar_type());
+    dx.slice(0, first, last).copy_(at::mm(d_logits, weight));
+    const at::Tensor dw_block = at::mm(d_logits.t(), x_block);
+    dw = dw.defined() ? dw.add_(dw_block) : dw_block.to(dtype);
+  }
+  if (gradients) dw = dw.to(weight.scalar_type());
+  return {loss, dx, dw};
+}
+
+at::Tensor log_prob(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target) {
+  const auto dtype = sum_dtype(x.scalar_type());
+  const int64_t n = x.size(0), rows = block_rows(n, weight.size(0));
+  std::vector<at::Tensor> blocks;
+  for (int64_t first = 0; first < n; first += rows) {
+    const int64_t last = std::min(first + rows, n);
+    const at::Tensor log_p = log_softmax_of(x.slice(0, first, last), weight, dtype);
+    blocks.push_back(log_p.gather(1, target.slice(0, first, last).unsqueeze(1)).squeeze(1));
+  }
+  return at::cat(blocks);
+}
+
+}  // namespace
+
+}  // namespace laplace::ops
+
+TORCH_LIBRARY_IMPL(laplace, CompositeExplicitAutograd, library) {
+  library.impl("linear_cross_entropy_forward", laplace::ops::forward);
+  library.impl("linear_log_prob", laplace::ops::log_prob);
+}

@@ -1,0 +1,17 @@
+// The gated unit of the MLP: y = SiLU(gate) * up, with gate and up the halves of the last axis.
+//
+// Source: Shazeer, "GLU Variants Improve Transformer" (arXiv 2002.05202). SiLU(x) = x sigmoid(x).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace laplace::ops {
+
+// gate_up [..,2F] -> [..,F], float64, float32 or bfloat16. Differentiable. Throws c10::Error.
+at::Tensor swiglu(const at::Tensor& gate_up);
+
+// What a device implements.
+using SwigluForward = at::Tensor(const at::Tensor& gate_up);
+using SwigluBackward = at::Tensor(const at::Tensor& grad_y, const at::Tensor& gate_up);
+
+}  // namespace laplace::ops
