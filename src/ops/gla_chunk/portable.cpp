@@ -33,14 +33,15 @@ struct Tables {
   at::Tensor within;  // [1,H,1,C,C] or [B,H,N,C,C]  dk^-1/2 lambda^{i-j}, zero above the diagonal
   at::Tensor read;    // [1,H,1,C,1] or [B,H,N,C,1]  dk^-1/2 lambda^{i+1}, i from 0
   at::Tensor write;   // [1,H,N,C,1] or [B,H,N,C,1]  lambda^{L-1-j}, L the chunk's true length
-  at::Tensor keep;    // [1,H,N,1,1] or [B,H,N,1,1]  lambda^L
+  at::Tensor fade;    // [1,H,N,1,1] or [B,H,N,1,1]  lambda^L - 1: S lambda^L is S + S fade, because
+                      // a rounded power near 1 would drift when it is applied many times over
 };
 
 // Host arithmetic in float64, rounded once.
 Tables decay_tables(const Shape& s, const at::Tensor& log_decay) {
   const auto options = at::TensorOptions(at::kDouble);
   at::Tensor within = at::zeros({s.H, s.C, s.C}, options), read = at::empty({s.H, s.C}, options),
-             write = at::empty({s.H, s.N, s.C}, options), keep = at::empty({s.H, s.N}, options);
+             write = at::empty({s.H, s.N, s.C}, options), fade = at::empty({s.H, s.N}, options);
   const at::Tensor gamma = log_decay.to(at::kDouble).contiguous();
   const double scale = 1.0 / std::sqrt(double(s.dk));
   const int64_t last_length = s.T - s.C * (s.N - 1);
@@ -56,19 +57,20 @@ Tables decay_tables(const Shape& s, const at::Tensor& log_decay) {
     }
     for (int64_t n = 0; n < s.N; ++n) {
       const int64_t length = n + 1 < s.N ? s.C : last_length;
-      keep.mutable_data_ptr<double>()[h * s.N + n] = power[size_t(length)];
+      fade.mutable_data_ptr<double>()[h * s.N + n] =
+          std::expm1(gamma.const_data_ptr<double>()[h] * double(length));
       double* const row = write.mutable_data_ptr<double>() + (h * s.N + n) * s.C;
       for (int64_t j = 0; j < s.C; ++j) row[j] = power[size_t(std::max<int64_t>(length - 1 - j, 0))];
     }
   }
   return {within.view({1, s.H, 1, s.C, s.C}), read.view({1, s.H, 1, s.C, 1}),
-          write.view({1, s.H, s.N, s.C, 1}), keep.view({1, s.H, s.N, 1, 1})};
+          write.view({1, s.H, s.N, s.C, 1}), fade.view({1, s.H, s.N, 1, 1})};
 }
 
 Tables make_tables(const Shape& s, const at::Tensor& like, const at::Tensor& log_decay,
                    const OptionalTensor& doc_start) {
   Tables tables = decay_tables(s, log_decay);
-  for (at::Tensor* t : {&tables.within, &tables.read, &tables.write, &tables.keep}) {
+  for (at::Tensor* t : {&tables.within, &tables.read, &tables.write, &tables.fade}) {
     *t = t->to(like.device(), s.dtype);
   }
   const OptionalTensor starts = doc_start_mask(doc_start, like, s.dtype);
@@ -84,7 +86,8 @@ Tables make_tables(const Shape& s, const at::Tensor& like, const at::Tensor& log
   tables.within = tables.within * doc.eq(doc.transpose(3, 4)).to(s.dtype);
   tables.read = tables.read * doc.eq(0).to(s.dtype);
   tables.write = tables.write * doc.eq(last).to(s.dtype);
-  tables.keep = tables.keep * last.eq(0).to(s.dtype);
+  const at::Tensor same = last.eq(0).to(s.dtype);
+  tables.fade = tables.fade * same + (same - 1);
   return tables;
 }
 
@@ -124,7 +127,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(
   std::vector<at::Tensor> entering;
   for (int64_t n = 0; n < s.N; ++n) {
     entering.push_back(S);
-    S = S * tables.keep.select(2, n) + update.select(2, n);
+    S = S + S * tables.fade.select(2, n) + update.select(2, n);
   }
   const at::Tensor chunk_states = at::stack(entering, 2);  // [B,H,N,dk,dv]
   o.add_(product(q * tables.read, chunk_states));
@@ -133,7 +136,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(
 
 // With A = within, r = read, w = write and dS' the gradient of the state that leaves a chunk:
 //   dP = (dO V^T) * A      dQ = dP K + r * (dO S^T)       dK = dP^T Q + w * (V dS'^T)
-//   dV = (Q K^T * A)^T dO + (w * K) dS'                   dS = keep dS' + (r * Q)^T dO
+//   dV = (Q K^T * A)^T dO + (w * K) dS'                   dS = lambda^L dS' + (r * Q)^T dO
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
     const at::Tensor& grad_o, const OptionalTensor& grad_state_out, const at::Tensor& q_in,
     const at::Tensor& k_in, const at::Tensor& v_in, const at::Tensor& log_decay,
@@ -148,7 +151,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
   std::vector<at::Tensor> leaving(static_cast<size_t>(s.N));
   for (int64_t n = s.N - 1; n >= 0; --n) {
     leaving[size_t(n)] = dS;
-    dS = dS * tables.keep.select(2, n) + reads.select(2, n);
+    dS = dS + dS * tables.fade.select(2, n) + reads.select(2, n);
   }
   const at::Tensor dS_out = at::stack(leaving, 2);
 

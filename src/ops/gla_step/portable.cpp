@@ -15,9 +15,10 @@ namespace {
 at::Tensor step(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                 const at::Tensor& log_decay, at::Tensor& state) {
   const auto dtype = state.scalar_type();
-  const at::Tensor decay =
-      log_decay.to(at::kDouble).exp().to(state.device(), dtype).view({1, -1, 1, 1});
-  state.mul_(decay).add_(k.to(dtype).unsqueeze(-1) * v.to(dtype).unsqueeze(-2));
+  // S lambda as S + S (lambda - 1): a lambda rounded to float32 would drift over thousands of tokens.
+  const at::Tensor fade =
+      log_decay.to(at::kDouble).expm1().to(state.device(), dtype).view({1, -1, 1, 1});
+  state.add_(state * fade).add_(k.to(dtype).unsqueeze(-1) * v.to(dtype).unsqueeze(-2));
   const double scale = 1.0 / std::sqrt(double(q.size(2)));
   return (state * (q.to(dtype) * scale).unsqueeze(-1)).sum(2).to(q.scalar_type());
 }
