@@ -64,7 +64,8 @@ double adjustment(MuonAdjust adjust, int64_t rows, int64_t columns) {
 Muon::Muon(std::vector<OptimParam> params, const MuonOptions& options)
     : params_(std::move(params)),
       options_(options),
-      newton_schulz_(options.newton_schulz, workspace_options(params_, options.dtype)) {
+      newton_schulz_(options.newton_schulz, workspace_options(params_, options.dtype),
+                     options.form) {
   check_options(options_);
   check_params(params_);
   const at::NoGradGuard no_grad;

@@ -39,6 +39,7 @@ struct MuonOptions {
   NewtonSchulzCoefficients newton_schulz = newton_schulz_set("simple");
   MuonAdjust adjust = MuonAdjust::kMatchRmsAdamw;
   at::ScalarType dtype = at::kBFloat16;  // of the orthogonalisation; float32 where bf16 is slow
+  NewtonSchulzForm form = NewtonSchulzForm::kDirect;
   bool per_block = false;  // each row block of a fused matrix as a matrix of its own, f included
 };
 

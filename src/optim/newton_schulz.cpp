@@ -31,6 +31,8 @@ constexpr std::array<std::array<double, 3>, 8> kPolarExpress = {{
     {1.875, -1.25, 0.375},
 }};
 
+constexpr size_t kGramSteps = 3;  // steps between two looks at X, see NewtonSchulzForm
+
 NewtonSchulzCoefficients polar_express(int64_t steps) {
   NewtonSchulzCoefficients set;
   set.steps.assign(kPolarExpress.begin(), kPolarExpress.begin() + steps);
@@ -41,6 +43,17 @@ NewtonSchulzCoefficients polar_express(int64_t steps) {
 
 at::Tensor first(const at::Tensor& flat, int64_t rows, int64_t columns) {
   return flat.narrow(0, 0, rows * columns).view({rows, columns});
+}
+
+bool is_tall(const at::Tensor& x) { return x.size(0) > x.size(1); }
+
+// The square of the short side: X Xᵀ, or Xᵀ X of a tall X.
+void gram_of(const at::Tensor& x, at::Tensor& gram) {
+  if (is_tall(x)) {
+    at::mm_out(gram, x.t(), x);
+  } else {
+    at::mm_out(gram, x, x.t());
+  }
 }
 
 void grow(at::Tensor& flat, int64_t size) {
@@ -66,19 +79,40 @@ NewtonSchulzCoefficients newton_schulz_set(std::string_view name) {
              did_you_mean(name, kNames), "; use simple, quintic, polar_express5 or polar_express8");
 }
 
-NewtonSchulz::NewtonSchulz(NewtonSchulzCoefficients coefficients, const at::TensorOptions& options)
-    : coefficients_(std::move(coefficients)), dtype_(c10::typeMetaToScalarType(options.dtype())) {
+NewtonSchulzForm parse_newton_schulz_form(std::string_view name) {
+  static const std::array<std::string, 3> kNames = {"direct", "gram", "auto"};
+  if (name == kNames[0]) return NewtonSchulzForm::kDirect;
+  if (name == kNames[1]) return NewtonSchulzForm::kGram;
+  if (name == kNames[2]) return NewtonSchulzForm::kAuto;
+  fail_input("Newton-Schulz form ", quoted(name), " is not known", did_you_mean(name, kNames),
+             "; use direct, gram or auto");
+}
+
+NewtonSchulz::NewtonSchulz(NewtonSchulzCoefficients coefficients, const at::TensorOptions& options,
+                           NewtonSchulzForm form)
+    : coefficients_(std::move(coefficients)),
+      dtype_(c10::typeMetaToScalarType(options.dtype())),
+      form_(form) {
   if (dtype_ != at::kBFloat16 && dtype_ != at::kFloat && dtype_ != at::kDouble) {
     fail_input("Newton-Schulz runs in bfloat16, float32 or float64, not in ", dtype_);
   }
+  if (form_ == NewtonSchulzForm::kGram && dtype_ == at::kBFloat16) {
+    fail_input("Newton-Schulz in form gram needs float32; use form direct for bfloat16");
+  }
   for (at::Tensor& matrix : matrices_) matrix = at::empty({0}, options);
-  for (at::Tensor& square : squares_of_short_side_) square = at::empty({0}, options);
+  for (at::Tensor& square : squares_) square = at::empty({0}, options);
+}
+
+bool NewtonSchulz::uses_gram(int64_t rows, int64_t columns) const {
+  if (form_ != NewtonSchulzForm::kAuto) return form_ == NewtonSchulzForm::kGram;
+  return dtype_ != at::kBFloat16 && std::max(rows, columns) >= 2 * std::min(rows, columns);
 }
 
 void NewtonSchulz::reserve(int64_t rows, int64_t columns) {
-  const int64_t short_side = std::min(rows, columns);
+  const int64_t side = std::min(rows, columns);
+  const size_t square_count = uses_gram(rows, columns) ? 4 : 2;
   for (at::Tensor& matrix : matrices_) grow(matrix, rows * columns);
-  for (at::Tensor& square : squares_of_short_side_) grow(square, short_side * short_side);
+  for (size_t i = 0; i < square_count; ++i) grow(squares_[i], side * side);
 }
 
 at::Tensor NewtonSchulz::input(int64_t rows, int64_t columns) {
@@ -86,8 +120,12 @@ at::Tensor NewtonSchulz::input(int64_t rows, int64_t columns) {
   return first(matrices_[0], rows, columns);
 }
 
+at::Tensor NewtonSchulz::square(size_t index, int64_t side) const {
+  return first(squares_[index], side, side);
+}
+
 void NewtonSchulz::normalise(const at::Tensor& x) {
-  const double norm = std::sqrt(squares_.sum(x)) * coefficients_.norm_factor;
+  const double norm = std::sqrt(sum_of_squares_.sum(x)) * coefficients_.norm_factor;
   const double eps = coefficients_.norm_eps;
   double divisor = coefficients_.norm_add ? norm + eps : std::max(norm, eps);
   // As torch.optim.Muon, whose norm is a bfloat16 number here.
@@ -95,28 +133,64 @@ void NewtonSchulz::normalise(const at::Tensor& x) {
   x.div_(divisor);
 }
 
+void NewtonSchulz::direct_step(const std::array<double, 3>& step, const at::Tensor& x,
+                               at::Tensor& next) {
+  const auto& [a, b, c] = step;
+  const int64_t side = std::min(x.size(0), x.size(1));
+  at::Tensor gram = square(0, side);
+  at::Tensor polynomial = square(1, side);
+  gram_of(x, gram);                                   // A = X Xᵀ
+  at::addmm_out(polynomial, gram, gram, gram, b, c);  // B = b A + c A A
+  if (is_tall(x)) {
+    at::addmm_out(next, x, x, polynomial, a, 1);  // X = a X + X B
+  } else {
+    at::addmm_out(next, x, polynomial, x, a, 1);  // X = a X + B X
+  }
+}
+
+void NewtonSchulz::gram_steps(Steps steps, const at::Tensor& x, at::Tensor& next) {
+  const int64_t side = std::min(x.size(0), x.size(1));
+  at::Tensor gram = square(0, side);
+  at::Tensor factor = square(1, side);
+  at::Tensor product = square(2, side);
+  at::Tensor spare = square(3, side);
+  gram_of(x, gram);  // A = X Xᵀ
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const auto& [a, b, c] = steps[i];
+    at::addmm_out(factor, gram, gram, gram, b, c);  // Q = a + b A + c A A
+    factor.diagonal().add_(a);
+    if (i == 0) {
+      product.copy_(factor);
+    } else {
+      at::mm_out(spare, factor, product);  // P = Q P
+      std::swap(spare, product);
+    }
+    if (i + 1 == steps.size()) break;
+    at::mm_out(spare, factor, gram);  // A = Q A Q
+    at::mm_out(gram, spare, factor);
+  }
+  if (is_tall(x)) {
+    at::mm_out(next, x, product.t());  // X = X Pᵀ
+  } else {
+    at::mm_out(next, product, x);  // X = P X
+  }
+}
+
 at::Tensor NewtonSchulz::run(const at::Tensor& input) {
   const at::NoGradGuard no_grad;
-  const int64_t rows = input.size(0);
-  const int64_t columns = input.size(1);
-  const bool tall = rows > columns;
-  const int64_t short_side = std::min(rows, columns);
   at::Tensor x = input;
-  at::Tensor next = first(matrices_[1], rows, columns);
-  at::Tensor gram = first(squares_of_short_side_[0], short_side, short_side);
-  at::Tensor polynomial = first(squares_of_short_side_[1], short_side, short_side);
+  at::Tensor next = first(matrices_[1], x.size(0), x.size(1));
   normalise(x);
-  for (const auto& [a, b, c] : coefficients_.steps) {
-    if (tall) {
-      at::mm_out(gram, x.t(), x);                         // A = Xᵀ X
-      at::addmm_out(polynomial, gram, gram, gram, b, c);  // B = b A + c A A
-      at::addmm_out(next, x, x, polynomial, a, 1);        // X = a X + X B
+  const size_t stride = uses_gram(x.size(0), x.size(1)) ? kGramSteps : 1;
+  for (Steps rest = coefficients_.steps; !rest.empty();) {
+    const Steps now = rest.first(std::min(stride, rest.size()));
+    if (stride > 1) {
+      gram_steps(now, x, next);
     } else {
-      at::mm_out(gram, x, x.t());                         // A = X Xᵀ
-      at::addmm_out(polynomial, gram, gram, gram, b, c);  // B = b A + c A A
-      at::addmm_out(next, x, polynomial, x, a, 1);        // X = a X + B X
+      direct_step(now[0], x, next);
     }
     std::swap(x, next);
+    rest = rest.subspan(now.size());
   }
   return x;
 }

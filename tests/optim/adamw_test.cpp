@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "optim/clip.h"
 #include "optim/common.h"
 #include "support/golden.h"
 
@@ -99,6 +100,16 @@ TEST(AdamW, SameBitsForAnyNumberOfThreadsAndShards) {
   AdamW shard({{"w", w.slice(0, 100, 150), {}, true}}, {});
   shard.step(std::vector<at::Tensor>{gradients(0)[0].slice(0, 100, 150)}, 1e-2);
   EXPECT_TRUE(same_bits(w.slice(0, 100, 150), expected.params()[0].tensor.slice(0, 100, 150)));
+}
+
+TEST(AdamW, StepAllocatesNothingLarge) {
+  AdamW adamw({{"w", random_tensor({1100, 520}, 1), {}, true}}, {});
+  const std::vector<at::Tensor> g = {random_tensor({1100, 520}, 2)};
+  GradientClipper clipper(1);
+  const LargeAllocations large;
+  EXPECT_TRUE(clipper.clip(g).finite);
+  adamw.step(g, 1e-2);
+  EXPECT_EQ(large.count(), 0);
 }
 
 TEST(AdamW, ZeroGradientsDecayOnlyWhereAsked) {

@@ -6,8 +6,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
 #include <string_view>
 
@@ -39,6 +41,30 @@ class Threads {
 
  private:
   int before_;
+};
+
+// Counts the tensors of 1 MB and more that are allocated on the CPU while it lives.
+class LargeAllocations final : public c10::Allocator {
+ public:
+  LargeAllocations() : real_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 1); }
+  ~LargeAllocations() override { c10::SetCPUAllocator(real_, 1); }
+  LargeAllocations(const LargeAllocations&) = delete;
+  LargeAllocations& operator=(const LargeAllocations&) = delete;
+
+  int64_t count() const { return count_; }
+
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes >= 1 << 20) ++count_;
+    return real_->allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return real_->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    real_->copy_data(to, from, bytes);
+  }
+
+ private:
+  c10::Allocator* real_;
+  std::atomic<int64_t> count_{0};
 };
 
 // That `body` throws a laplace::Error of this kind whose sentence has `part` in it.

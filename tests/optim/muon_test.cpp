@@ -195,6 +195,19 @@ TEST(MuonUpdate, StridedFormAgrees) {
   }
 }
 
+TEST(Muon, SteadyStepAllocatesNothingLarge) {
+  const std::vector<at::Tensor> g = {random_tensor({1100, 520}, 1), random_tensor({520, 520}, 2)};
+  for (const NewtonSchulzForm form : {NewtonSchulzForm::kDirect, NewtonSchulzForm::kGram}) {
+    Muon muon({{"a", random_tensor({1100, 520}, 3), {}}, {"b", random_tensor({520, 520}, 4), {}}},
+              {.dtype = at::kFloat, .form = form});
+    const LargeAllocations large;
+    muon.step(g, 1e-2);
+    EXPECT_EQ(large.count(), 0);
+    random_tensor({1100, 520}, 5);
+    EXPECT_GT(large.count(), 0);  // the counter does count
+  }
+}
+
 TEST(Muon, UpdateNeverAliasesTheMomentum) {
   Muon muon({{"w", random_tensor({20, 30}, 1, at::kFloat), {}}},
             {.nesterov = false, .dtype = at::kFloat});

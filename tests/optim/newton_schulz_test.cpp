@@ -3,7 +3,8 @@
 
 #include <ATen/ops/eye.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/zeros.h>
+
+#include <vector>
 
 #include "optim/common.h"
 #include "support/golden.h"
@@ -65,6 +66,40 @@ TEST(NewtonSchulz, EqualsGolden) {
     EXPECT_LT(rms_error(bf16, golden), name == "simple_rank5" ? 0.5 : 5e-2) << name;
     RecordProperty("bf16_" + name, std::to_string(rms_error(bf16, golden)));
   }
+}
+
+TEST(NewtonSchulz, GramFormEqualsGolden) {
+  const GoldenFile file("newton_schulz.safetensors");
+  for (const std::string& name : file.cases()) {
+    const auto run = [&](at::ScalarType dtype) {
+      NewtonSchulz newton_schulz(coefficients_of(file, name), at::TensorOptions(dtype),
+                                 NewtonSchulzForm::kGram);
+      return orthogonalise(newton_schulz, file.tensor(name, "x"));
+    };
+    const at::Tensor golden = file.tensor(name, "y");
+    EXPECT_LT(max_error(run(at::kDouble), golden), 1e-11) << name;
+    EXPECT_LT(max_error(run(at::kFloat), golden), name == "simple_rank5" ? 3e-4 : 5e-5) << name;
+  }
+}
+
+TEST(NewtonSchulz, AutoTakesGramForLongMatricesOnly) {
+  const auto run = [](NewtonSchulzForm form, at::IntArrayRef shape, at::ScalarType dtype) {
+    NewtonSchulz newton_schulz(newton_schulz_set("simple"), at::TensorOptions(dtype), form);
+    return orthogonalise(newton_schulz, random_tensor(shape, 1));
+  };
+  using Form = NewtonSchulzForm;
+  for (const auto& shape : {std::vector<int64_t>{20, 64}, std::vector<int64_t>{64, 20}}) {
+    EXPECT_TRUE(
+        same_bits(run(Form::kAuto, shape, at::kFloat), run(Form::kGram, shape, at::kFloat)));
+    EXPECT_TRUE(same_bits(run(Form::kAuto, shape, at::kBFloat16),
+                          run(Form::kDirect, shape, at::kBFloat16)));
+  }
+  EXPECT_TRUE(
+      same_bits(run(Form::kAuto, {20, 30}, at::kFloat), run(Form::kDirect, {20, 30}, at::kFloat)));
+  expect_error(ErrorKind::kBadInput, "float32", [&] { run(Form::kGram, {4, 9}, at::kBFloat16); });
+  EXPECT_EQ(parse_newton_schulz_form("auto"), Form::kAuto);
+  expect_error(ErrorKind::kBadInput, "did you mean \"gram\"",
+               [] { parse_newton_schulz_form("gramm"); });
 }
 
 TEST(NewtonSchulz, WorkspaceIsSharedBySmallerMatrices) {
