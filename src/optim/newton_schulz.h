@@ -52,7 +52,7 @@ NewtonSchulzForm parse_newton_schulz_form(std::string_view name);
 
 // The iteration with its workspace: two matrices of the largest size asked for and two squares of
 // its short side, four for kGram. No allocation once reserve() has seen the largest. One thread at
-// a time. bfloat16 is for machines that multiply it natively: without (AVX2) it was 20 to 100 times
+// a time. bfloat16 is for machines that multiply it natively: without (AVX2) it was some 50 times
 // slower than float32.
 //
 //   at::Tensor x = newton_schulz.input(rows, columns);   fill x, whole
