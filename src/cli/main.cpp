@@ -1,11 +1,15 @@
 // The program: process modes, the table of verbs, and how errors become sentences and exit codes.
+#include <algorithm>
 #include <exception>
 #include <iostream>
 #include <new>
 
+#include <c10/util/Exception.h>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "cli/recipe.h"
 #include "cli/verbs.h"
 
 namespace laplace::cli {
@@ -50,8 +54,8 @@ int run(int argc, char** argv) {
                    "laplace");
   program.require_subcommand(1);
   program.set_version_flag("--version", "laplace " LAPLACE_VERSION);
-  bool verbose = false;
-  program.add_flag("--verbose", verbose, "Show debug messages")->trigger_on_parse();
+  program.add_flag_callback("--verbose", [] { set_log_level(LogLevel::kDebug); },
+                            "Show debug messages");
   add_tokenizer(program);
   add_data(program);
   add_train(program);
@@ -59,11 +63,11 @@ int run(int argc, char** argv) {
   add_chat(program);
   add_eval(program);
   add_inspect(program);
-  program.parse_complete_callback([&] {
-    if (verbose) set_log_level(LogLevel::kDebug);
-  });
   try {
-    program.parse(argc, argv);
+    std::vector<std::string> arguments(argv + 1, argv + argc);
+    arguments = expand_recipe(std::move(arguments), *program.get_subcommand("train"));
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them last first
+    program.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
     return explain(program, error);
   }
@@ -81,6 +85,8 @@ int main(int argc, char** argv) {
   } catch (const laplace::Error& error) {
     laplace::log_error(error.what());
     return error.exit_code();
+  } catch (const c10::Error& error) {
+    laplace::log_error(error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     laplace::log_error("out of memory; use a smaller model, batch or sequence");
   } catch (const std::exception& error) {

@@ -1,0 +1,99 @@
+// See recipe.h.
+#include "cli/recipe.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace laplace::cli {
+
+namespace {
+
+std::string flag_name(std::string key) {
+  std::replace(key.begin(), key.end(), '_', '-');
+  return key;
+}
+
+// The flags a recipe may hold: those marked configurable.
+std::vector<std::string> configurable_flags(const CLI::App& verb) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : verb.get_options()) {
+    if (option->get_configurable() && !option->get_lnames().empty()) {
+      names.push_back(option->get_lnames()[0]);
+    }
+  }
+  return names;
+}
+
+std::vector<std::string> flags_of(const std::string& file, const CLI::App& verb) {
+  std::istringstream text(read_file(file, uint64_t{1} << 20));
+  std::vector<CLI::ConfigItem> items;
+  try {
+    items = CLI::ConfigTOML().from_config(text);
+  } catch (const CLI::Error& error) {
+    fail_input(file, " is not a recipe in TOML: ", error.what());
+  }
+  const auto known = configurable_flags(verb);
+  std::vector<std::string> flags;
+  for (const CLI::ConfigItem& item : items) {
+    const std::string name = flag_name(item.name);
+    if (item.name == "++" || item.name == "--") {
+      fail_input(file, ": a recipe has no sections; put all keys at the top");
+    }
+    if (!item.parents.empty() || std::find(known.begin(), known.end(), name) == known.end()) {
+      fail_input(file, " has the unknown key ", quoted(item.fullname()), did_you_mean(name, known),
+                 " Remove it or correct its name");
+    }
+    if (item.inputs.size() != 1) fail_input(file, ": the key ", quoted(name), " takes one value");
+    flags.push_back("--" + name + "=" + item.inputs[0]);
+  }
+  return flags;
+}
+
+}  // namespace
+
+std::vector<std::string> expand_recipe(std::vector<std::string> arguments, const CLI::App& verb) {
+  const auto at = std::find(arguments.begin(), arguments.end(), verb.get_name());
+  if (at == arguments.end()) return arguments;
+  const size_t behind_verb = size_t(at - arguments.begin()) + 1;
+  std::vector<std::string> flags;
+  for (size_t i = behind_verb; i < arguments.size();) {
+    const std::string prefix = "--recipe=";
+    std::string file;
+    size_t taken = 0;
+    if (arguments[i] == "--recipe" && i + 1 < arguments.size()) {
+      file = arguments[i + 1];
+      taken = 2;
+    } else if (arguments[i].rfind(prefix, 0) == 0) {
+      file = arguments[i].substr(prefix.size());
+      taken = 1;
+    }
+    if (taken == 0) {
+      ++i;
+      continue;
+    }
+    const auto more = flags_of(file, verb);
+    flags.insert(flags.end(), more.begin(), more.end());
+    arguments.erase(arguments.begin() + ptrdiff_t(i), arguments.begin() + ptrdiff_t(i + taken));
+  }
+  arguments.insert(arguments.begin() + ptrdiff_t(behind_verb), flags.begin(), flags.end());
+  return arguments;
+}
+
+std::string resolved_recipe(const CLI::App& verb) {
+  std::string text = "# Every setting of this run; use with: laplace " + verb.get_name() +
+                     " --recipe recipe.toml\n";
+  for (const CLI::Option* option : verb.get_options()) {
+    if (!option->get_configurable() || option->get_lnames().empty()) continue;
+    std::string value = option->count() > 0 ? option->results().back() : option->get_default_str();
+    if (value.empty()) continue;
+    double number = 0;
+    const bool bare = CLI::detail::lexical_cast(value, number) || value == "true" || value == "false";
+    text += option->get_lnames()[0] + " = " + (bare ? value : "\"" + value + "\"") + "\n";
+  }
+  return text;
+}
+
+}  // namespace laplace::cli

@@ -1,0 +1,135 @@
+// See checkpoint.h.
+#include "train/checkpoint.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "model/model_directory.h"
+#include "model/weight_files.h"
+#include "text/tokenizer.h"
+
+namespace laplace {
+
+namespace {
+
+constexpr auto kOptimizerFile = "optimizer.safetensors";
+constexpr auto kStateFile = "state.json";
+
+// Steps of the checkpoints in a run directory, ascending.
+std::vector<int64_t> checkpoint_steps(const Path& run) {
+  std::vector<int64_t> steps;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(run / kCheckpointsName, none)) {
+    const int64_t step = checkpoint_step(entry.path().filename().string());
+    if (step >= 0) steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+void remove_old(const Path& run, int64_t keep) {
+  const auto steps = checkpoint_steps(run);
+  if (keep <= 0 || int64_t(steps.size()) <= keep) return;
+  for (size_t i = 0; i + size_t(keep) < steps.size(); ++i) {
+    std::error_code code;
+    std::filesystem::remove_all(run / kCheckpointsName / checkpoint_name(steps[i]), code);
+    if (code) log_warning("cannot remove an old checkpoint: ", code.message());
+  }
+}
+
+Json generation_config(const ModelConfig& config) {
+  Json json;
+  json["bos_token_id"] = config.bos_token_id;
+  json["eos_token_id"] = config.eos_token_id;
+  json["do_sample"] = true;
+  json["temperature"] = 0.8;
+  return json;
+}
+
+}  // namespace
+
+Json RunState::to_json() const {
+  Json json;
+  json["step"] = step;
+  json["cursor"] = cursor;
+  json["total_steps"] = total_steps;
+  json["adamw_steps"] = adamw_steps;
+  json["skipped"] = skipped;
+  json["seconds"] = seconds;
+  json["seed"] = seed;
+  json["batch"] = batch;
+  json["seq_length"] = seq_length;
+  json["train_tokens"] = train_tokens;
+  return json;
+}
+
+RunState RunState::from_json(const Json& json, const std::string& source) {
+  constexpr int64_t kMost = INT64_MAX;
+  JsonFields fields(json, source);
+  RunState state;
+  state.step = fields.integer("step", 0, kMost);
+  state.cursor = uint64_t(fields.integer("cursor", 0, kMost));
+  state.total_steps = fields.integer("total_steps", 0, kMost);
+  state.adamw_steps = fields.integer("adamw_steps", 0, kMost);
+  state.skipped = fields.integer("skipped", 0, kMost);
+  state.seconds = fields.number("seconds", 0, 1e12);
+  state.seed = uint64_t(fields.integer("seed", 0, kMost));
+  state.batch = fields.integer("batch", 1, kMost);
+  state.seq_length = fields.integer("seq_length", 1, kMost);
+  state.train_tokens = fields.integer("train_tokens", 1, kMost);
+  fields.finish();
+  return state;
+}
+
+void save_checkpoint(const Path& run, const ModelConfig& config, const Path& data,
+                     const Learner& learner, const RunState& state, int64_t keep) {
+  const Path checkpoints = run / kCheckpointsName;
+  const std::string name = checkpoint_name(state.step);
+  std::error_code code;
+  std::filesystem::create_directories(checkpoints, code);
+  if (code) fail("cannot create the directory ", checkpoints.string(), ": ", code.message());
+  // A damaged checkpoint of the same step (its run fell back to the one before) makes way.
+  if (std::filesystem::exists(checkpoints / name)) {
+    if (manifest_problem(checkpoints / name, /*hashes=*/false).empty()) return;
+    std::filesystem::remove_all(checkpoints / name, code);
+  }
+  AtomicDirectory directory(checkpoints / name);
+  const Path& to = directory.temporary();
+  ModelConfig stored = config;
+  stored.torch_dtype = "float32";
+  write_file_atomic(to / "config.json", to_text(stored.to_json()));
+  write_file_atomic(to / "generation_config.json", to_text(generation_config(config)));
+  if (std::filesystem::exists(data / "tokenizer.json")) Tokenizer::open(data).save(to);
+  write_safetensors(to / "model.safetensors", learner.parameters(), {{"format", "pt"}});
+  write_safetensors(to / kOptimizerFile, learner.optimizer_state());
+  write_file_atomic(to / kStateFile, to_text(state.to_json()));
+  write_manifest(to);
+  directory.commit();
+  write_file_atomic(checkpoints / kLatestName, name + "\n");
+  remove_old(run, keep);
+}
+
+std::optional<RunState> load_checkpoint(const Path& run, const ModelConfig& config,
+                                        Learner& learner) {
+  if (!has_checkpoints(run)) return std::nullopt;
+  const Path directory = open_model_directory(run);
+  ModelConfig stored = ModelConfig::load(directory);
+  stored.torch_dtype = config.torch_dtype;
+  if (stored != config) {
+    fail_input((directory / "config.json").string(),
+               " is not the config of this run; resume with the run's own --config, or choose "
+               "another --out");
+  }
+  verify_manifest(directory, /*hashes=*/true);
+  const Path state_path = directory / kStateFile;
+  const RunState state = RunState::from_json(load_json(state_path), state_path.string());
+  learner.restore(load_weights(directory, config), SafetensorsFile(directory / kOptimizerFile),
+                  state.adamw_steps);
+  return state;
+}
+
+bool has_checkpoints(const Path& run) { return !checkpoint_steps(run).empty(); }
+
+}  // namespace laplace
