@@ -3,6 +3,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/mul.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ double sum_of_losses(const Decoder& model, Batch& batch, ModelState* state) {
                                                 tokens.slice(1, 1).reshape({-1}));
   const at::Tensor valid = at::from_blob(batch.valid.data(), {batch.rows, 1}, at::kInt);
   const at::Tensor counts = at::arange(batch.length).unsqueeze(0).lt(valid).reshape({-1});
-  return -(log_p.to(at::kCPU, at::kDouble) * counts).sum().item<double>();
+  return -at::mul(log_p.to(at::kCPU, at::kDouble), counts).sum().item<double>();
 }
 
 // One row of `batch` out of window `window` of the split.
