@@ -1,0 +1,137 @@
+// See model_options.h.
+#include "cli/model_options.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <random>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "model/compute_dtype.h"
+#include "model/model_directory.h"
+
+namespace laplace::cli {
+
+namespace {
+
+// A device that a tensor can be made on.
+c10::Device open_device(const std::string& name) {
+  try {
+    const c10::Device device(name);
+    at::empty({1}, at::TensorOptions().device(device));
+    return device;
+  } catch (const std::exception&) {  // c10::Error, but backends throw what they like
+    fail_input("--device ", laplace::quoted(name),
+               " is not a device that this build of LibTorch can use; try cpu");
+  }
+}
+
+std::optional<Tokenizer> open_tokenizer(const Path& directory, const ModelConfig& config) {
+  if (!std::filesystem::exists(directory / "tokenizer.json")) return std::nullopt;
+  Tokenizer tokenizer = Tokenizer::open(directory);
+  if (tokenizer.vocab_size() > config.vocab_size) {
+    fail_input((directory / "tokenizer.json").string(), " has ", tokenizer.vocab_size(),
+               " tokens, more than the model's vocab_size ", config.vocab_size,
+               "; put the tokenizer there that the model was trained with");
+  }
+  return tokenizer;
+}
+
+}  // namespace
+
+void add_model_options(CLI::App& app, ModelOptions& options) {
+  app.add_option("--model", options.model, "Model directory, or a run directory of laplace train")
+      ->required()
+      ->type_name("DIR");
+  app.add_option("--device", options.device, "A device of LibTorch: cpu, cuda, cuda:1, ...")
+      ->capture_default_str();
+  app.add_option("--dtype", options.dtype,
+                 "What matrix products run in: float32, bfloat16, or auto (bfloat16 where the "
+                 "machine has it natively)")
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "Threads, 0 for all cores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+const Tokenizer& OpenModel::need_tokenizer() const {
+  if (!tokenizer) {
+    fail_input(directory.string(),
+               " has no tokenizer.json; put the tokenizer there that the model ",
+               "was trained with");
+  }
+  return *tokenizer;
+}
+
+OpenModel open_model(const ModelOptions& options) {
+  const Stopwatch watch;
+  if (options.threads > 0) at::set_num_threads(options.threads);
+  const c10::Device device = open_device(options.device);
+  const at::ScalarType dtype = parse_compute_dtype(options.dtype, device);
+  const Path directory = open_model_directory(options.model);
+  const ModelConfig config = ModelConfig::load(directory);
+  std::optional<Tokenizer> tokenizer = open_tokenizer(directory, config);
+  const TokenId own = tokenizer ? tokenizer->end_of_text() : -1;
+  OpenModel model{directory, config, Decoder::open(directory, config, dtype, device),
+                  std::move(tokenizer), own >= 0 ? own : TokenId(config.eos_token_id)};
+  log_debug("opened ", directory.string(), " (", with_commas(config.num_parameters()),
+            " parameters, computing in ", at::toString(dtype), " on ", device.str(), ", ",
+            at::get_num_threads(), " threads) in ", human_duration(watch.seconds()));
+  return model;
+}
+
+void add_sampling_options(CLI::App& app, SamplingOptions& options) {
+  GenerationOptions& generation = options.generation;
+  SamplingParams& sampling = generation.sampling;
+  sampling.temperature = 0.8;
+  app.add_option("--temperature", sampling.temperature, "Below 1 sharpens, 0 takes the likeliest")
+      ->capture_default_str();
+  app.add_option("--top-k", sampling.top_k, "Only the k likeliest tokens, 0 for all")
+      ->capture_default_str();
+  app.add_option("--top-p", sampling.top_p, "Only the likeliest tokens that sum to this share")
+      ->capture_default_str();
+  app.add_option("--min-p", sampling.min_p,
+                 "Only tokens with at least this share of the largest probability")
+      ->capture_default_str();
+  app.add_option("--repetition-penalty", sampling.repetition_penalty,
+                 "Above 1 makes tokens of the prompt and the output unlikelier")
+      ->capture_default_str();
+  app.add_option("--presence-penalty", sampling.presence_penalty,
+                 "Taken from the logits of tokens of the output")
+      ->capture_default_str();
+  app.add_option("--frequency-penalty", sampling.frequency_penalty,
+                 "The same, for every time a token occurs in the output")
+      ->capture_default_str();
+  app.add_option("--seed", options.seed,
+                 "Equal seeds give equal text; a new one each run if left out");
+  app.add_option("--stop", generation.stops, "End before this text; may be given several times")
+      ->type_name("TEXT");
+}
+
+GenerationOptions SamplingOptions::resolve() const {
+  GenerationOptions out = generation;
+  std::random_device device;
+  out.sampling.seed = seed ? *seed : (uint64_t{device()} << 32 | device());
+  out.validate();
+  log_debug("seed ", out.sampling.seed);
+  return out;
+}
+
+std::string read_input(const std::string& name) {
+  if (name != "-") return read_file(name);
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+void print_now(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    fail_errno("cannot write to standard output");
+  }
+}
+
+}  // namespace laplace::cli

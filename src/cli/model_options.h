@@ -1,0 +1,60 @@
+// What the verbs that run a model share: which model, where and how it computes, and opening it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "model/decoder.h"
+#include "serve/engine/generator.h"
+#include "text/tokenizer.h"
+
+namespace laplace::cli {
+
+struct ModelOptions {
+  std::string model;
+  std::string device = "cpu";
+  std::string dtype = "auto";
+  int threads = 0;  // 0: LibTorch's choice, all cores
+};
+
+// --model (required), --device, --dtype, --threads.
+void add_model_options(CLI::App& app, ModelOptions& options);
+
+struct OpenModel {
+  Path directory;  // the model directory itself, also when a run directory was given
+  ModelConfig config;
+  Decoder decoder;
+  std::optional<Tokenizer> tokenizer;  // nothing where the directory has none
+  TokenId end_of_text = -1;            // the tokenizer's, else the config's, else -1
+
+  // Throws Error(kBadInput) when there is none.
+  const Tokenizer& need_tokenizer() const;
+};
+
+// Sets LibTorch's threads and opens the model. Throws Error(kBadInput) in one sentence for a device
+// that LibTorch does not know or have, a dtype that is none, a model that does not open, and a
+// tokenizer with more tokens than the model.
+OpenModel open_model(const ModelOptions& options);
+
+// What generate and chat share.
+struct SamplingOptions {
+  GenerationOptions generation;
+  std::optional<uint64_t> seed;  // nothing: a new one each run
+
+  // Checks all values and fills in the seed. Throws Error(kBadInput).
+  GenerationOptions resolve() const;
+};
+
+// --temperature, --top-k, --top-p, --min-p, the penalties, --seed, --stop.
+void add_sampling_options(CLI::App& app, SamplingOptions& options);
+
+// The bytes of a file, or of standard input for "-".
+std::string read_input(const std::string& name);
+
+// Writes to standard output and flushes, so that streamed text is seen as it comes. Throws
+// Error(kFailure) when nobody takes it.
+void print_now(std::string_view text);
+
+}  // namespace laplace::cli
