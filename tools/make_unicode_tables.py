@@ -48,7 +48,8 @@ def rows(numbers, width):
 
 def main():
     if not unicodedata2.unidata_version.startswith("16."):
-        sys.exit(f"unicodedata2 has Unicode {unicodedata2.unidata_version}; install unicodedata2==16.*")
+        version = unicodedata2.unidata_version
+        sys.exit(f"unicodedata2 has Unicode {version}; install unicodedata2==16.*")
     blocks = packed_blocks()
     unique = sorted(set(blocks), key=blocks.index)
     assert len(unique) <= 256
@@ -60,7 +61,7 @@ def main():
         file.write("// Written by tools/make_unicode_tables.py; do not edit.\n")
         file.write('// clang-format off\n#include "text/unicode.h"\n\nnamespace laplace {\n\n')
         file.write("const std::array<uint8_t, kUnicodeBlocks> kUnicodeBlockOf = {\n")
-        file.writelines(rows(index, 24))
+        file.writelines(rows(index, 19))
         file.write("};\n\n")
         file.write("const std::array<std::array<uint8_t, 32>, ")
         file.write("kUnicodeDistinctBlocks> kUnicodeBlock = {{\n")
