@@ -111,6 +111,7 @@ void add_sampling_options(CLI::App& app, SamplingOptions& options) {
   app.add_option("--seed", options.seed,
                  "Equal seeds give equal text; a new one each run if left out");
   app.add_option("--stop", generation.stops, "End before this text; may be given several times")
+      ->allow_extra_args(false)  // one for each --stop
       ->type_name("TEXT");
 }
 
