@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
@@ -124,6 +125,24 @@ TEST(SafetensorsTest, AcceptsTheSmallestFiles) {
   EXPECT_EQ(parse(file_bytes(R"({"__metadata__":{"a":"b"}}   )", 0)).metadata.at("a"), "b");
 }
 
+// Not a test of its own: writes the file that safetensors_python_test.py opens.
+TEST(SafetensorsTest, WritesForPython) {
+  const char* const path = std::getenv("LAPLACE_TEST_OUTPUT");
+  if (path == nullptr) GTEST_SKIP() << "LAPLACE_TEST_OUTPUT is not set";
+  const at::Tensor squares = at::arange(12, at::kFloat).square().view({3, 4});
+  const std::vector<NamedTensor> tensors = {
+      {"squares", squares},
+      {"transposed", squares.t()},
+      {"ids", at::arange(5, at::kLong)},
+      {"flags", at::arange(3).eq(1)},
+      {"double", at::arange(2, at::kDouble)},
+      {"half", squares.to(at::kHalf)},
+      {"empty", at::empty({0, 7}, at::kFloat)},
+      {"scalar", at::full({}, 2.5, at::kFloat)},
+  };
+  write_safetensors(path, tensors, {{"format", "pt"}, {"note", "π \"quoted\""}});
+}
+
 struct BadFile {
   const char* what;
   std::string bytes;
@@ -198,6 +217,12 @@ TEST(SafetensorsTest, RefusesDamagedFilesInOneSentence) {
     EXPECT_THAT(sentence, HasSubstr(bad.sentence));
     EXPECT_THAT(sentence, HasSubstr("model.safetensors"));
   }
+}
+
+TEST(SafetensorsTest, ErrorsCarryNoControlCharacters) {
+  const std::string sentence =
+      refusal(file_bytes(R"({"\u001b[31m":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4));
+  EXPECT_THAT(sentence, HasSubstr(R"(\x1b[31m)"));
 }
 
 TEST(SafetensorsTest, RefusesAHeaderAbove100MB) {
