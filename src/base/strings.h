@@ -32,6 +32,9 @@ std::string human_duration(double seconds);
 // `text` in double quotes, control characters and bytes that are not ASCII escaped, cut at 60 bytes:
 // for quoting what a user gave inside an error sentence.
 std::string quoted(std::string_view text);
+// Exact matches, so that std::quoted of <iomanip> is never found for these by argument lookup.
+inline std::string quoted(const std::string& text) { return quoted(std::string_view(text)); }
+inline std::string quoted(const char* text) { return quoted(std::string_view(text)); }
 
 // The candidate with the least edit distance from `name`, or "" when none is near (distance at most
 // max(2, a third of the length)).

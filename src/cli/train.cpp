@@ -63,6 +63,8 @@ void bind_optimisation(CLI::App& app, TrainOptions& o) {
   flag(app, "--nesterov", o.nesterov, "Nesterov momentum");
   option(app, "--newton-schulz", o.newton_schulz,
          "simple, quintic, polar_express5 or polar_express8");
+  option(app, "--newton-schulz-form", o.newton_schulz_form,
+         "direct, gram (fewer operations for long float32 matrices) or auto");
   option(app, "--adjust", o.adjust, "Muon's rate by shape: match_rms_adamw or original");
   flag(app, "--per-block", o.per_block, "Orthogonalise q, k, v, g and gate, up each on its own");
   option(app, "--beta1", o.beta1, "AdamW's beta1");

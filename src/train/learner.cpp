@@ -47,6 +47,7 @@ Learner::Learner(const ModelConfig& config, const TrainOptions& options)
   muon.nesterov = options.nesterov;
   muon.weight_decay = options.weight_decay;
   muon.newton_schulz = newton_schulz_set(options.newton_schulz);
+  muon.form = parse_newton_schulz_form(options.newton_schulz_form);
   muon.adjust = parse_adjust(options.adjust);
   muon.dtype = compute;
   muon.per_block = options.per_block;

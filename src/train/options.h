@@ -36,6 +36,7 @@ struct TrainOptions {
   double momentum = 0.95;
   bool nesterov = true;
   std::string newton_schulz = "simple";
+  std::string newton_schulz_form = "auto";
   std::string adjust = "match_rms_adamw";
   bool per_block = false;
   double beta1 = 0.9;

@@ -245,6 +245,7 @@ ValidationResult Run::run_validation(int64_t max_tokens) {
 }
 
 void Run::checkpoint() {
+  state_.adamw_steps = learner_.adamw_steps();
   save_checkpoint(out_, config_, options_.data, learner_, state_, options_.keep_checkpoints);
   since_checkpoint_.restart();
 }

@@ -99,8 +99,9 @@ TEST(LinearCrossEntropy, BlocksGiveWhatTheWholeGives) {
   EXPECT_LT(max_error(loss, ref), 1e-6);
   const auto got = torch::autograd::grad({loss * 3}, {x, w});
   const auto want = torch::autograd::grad({ref * 3}, {x64, w64});
-  EXPECT_LT(max_error(got[0], want[0]), 1e-4);
-  EXPECT_LT(max_error(got[1], want[1]), 1e-4);
+  // A float32 product over 40,000 columns alone is off by 2e-4.
+  EXPECT_LT(max_error(got[0], want[0]), 5e-4);
+  EXPECT_LT(max_error(got[1], want[1]), 5e-4);
 }
 
 TEST(Operators, FloatWeightsWithBfloatActivations) {

@@ -18,11 +18,14 @@ int64_t block_rows(int64_t n, int64_t V) {
   return std::clamp<int64_t>(kBlockElements / V, 16, std::max<int64_t>(n, 16));
 }
 
-at::Tensor log_softmax_of(const at::Tensor& x, const at::Tensor& weight, at::ScalarType dtype) {
-  return at::_log_softmax(at::mm(x, weight.t()).to(dtype), 1, /*half_to_float=*/false);
+// Logits less the largest of their row. log p = shifted - log(sum exp(shifted)); the sum is at::sum's,
+// pairwise: the one inside log_softmax runs along the row and is off by 2e-5 at 50,000 columns.
+at::Tensor shifted_logits(const at::Tensor& x, const at::Tensor& weight, at::ScalarType dtype) {
+  const at::Tensor logits = at::mm(x, weight.t()).to(dtype);
+  return logits - logits.amax(1, /*keepdim=*/true);
 }
 
-// d loss / d logits of a block = (softmax - onehot(target)) / n, through log_softmax and nll_loss.
+// d loss / d logits of a block = (softmax - onehot(target)) / n; nll_loss picks the targets.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& x,
                                                        const at::Tensor& weight,
                                                        const at::Tensor& target, bool gradients) {
@@ -31,19 +34,20 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& x,
   at::Tensor loss = at::zeros({}, x.options().dtype(dtype)), dx, dw;
   if (gradients) dx = at::empty_like(x);
   const at::Tensor scale = at::full({}, 1.0 / double(n), loss.options());
-  const at::Tensor none;
   for (int64_t first = 0; first < n; first += rows) {
     const int64_t last = std::min(first + rows, n);
     const at::Tensor x_block = x.slice(0, first, last), wanted = target.slice(0, first, last);
-    const at::Tensor log_p = log_softmax_of(x_block, weight, dtype);
-    const auto [sum, total] =
-        at::nll_loss_forward(log_p, wanted, {}, at::Reduction::Sum, /*ignore_index=*/-100);
-    loss = loss + sum * scale;
+    const at::Tensor shifted = shifted_logits(x_block, weight, dtype);
+    const auto [minus_targets, total] =
+        at::nll_loss_forward(shifted, wanted, {}, at::Reduction::Sum, /*ignore_index=*/-100);
+    at::Tensor p = shifted.exp();
+    const at::Tensor sums = p.sum(1, /*keepdim=*/true);
+    loss = loss + (minus_targets + sums.log().sum()) * scale;
     if (!gradients) continue;
-    const at::Tensor d_log_p =
-        at::nll_loss_backward(scale, log_p, wanted, {}, at::Reduction::Sum, -100, total);
+    const at::Tensor minus_targets_gradient =
+        at::nll_loss_backward(scale, shifted, wanted, {}, at::Reduction::Sum, -100, total);
     const at::Tensor d_logits =
-        at::_log_softmax_backward_data(d_log_p, log_p, 1, dtype).to(x.scalar_type());
+        p.mul_(scale / sums).add_(minus_targets_gradient).to(x.scalar_type());
     dx.slice(0, first, last).copy_(at::mm(d_logits, weight));
     const at::Tensor dw_block = at::mm(d_logits.t(), x_block);
     dw = dw.defined() ? dw.add_(dw_block) : dw_block.to(dtype);
@@ -58,8 +62,9 @@ at::Tensor log_prob(const at::Tensor& x, const at::Tensor& weight, const at::Ten
   std::vector<at::Tensor> blocks;
   for (int64_t first = 0; first < n; first += rows) {
     const int64_t last = std::min(first + rows, n);
-    const at::Tensor log_p = log_softmax_of(x.slice(0, first, last), weight, dtype);
-    blocks.push_back(log_p.gather(1, target.slice(0, first, last).unsqueeze(1)).squeeze(1));
+    const at::Tensor shifted = shifted_logits(x.slice(0, first, last), weight, dtype);
+    const at::Tensor wanted = shifted.gather(1, target.slice(0, first, last).unsqueeze(1));
+    blocks.push_back(wanted.squeeze(1) - shifted.exp().sum(1).log());
   }
   return at::cat(blocks);
 }

@@ -1,0 +1,80 @@
+// The learner: micro-batches add up to the batch, and a step whose gradient is not finite changes nothing.
+#include "train/learner.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "train_support.h"
+
+namespace laplace {
+namespace {
+
+ModelConfig tiny_config() {
+  return ModelConfig::from_json(parse_json(testing::kTinyConfig, "tiny"), "tiny");
+}
+
+TrainOptions float32_options() {
+  TrainOptions options;
+  options.dtype = "float32";
+  return options;
+}
+
+std::vector<at::Tensor> copies(const std::vector<NamedTensor>& tensors) {
+  std::vector<at::Tensor> out;
+  for (const auto& [name, tensor] : tensors) out.push_back(tensor.clone());
+  return out;
+}
+
+TEST(Learner, MicroBatchesAddUpToTheBatch) {
+  at::manual_seed(1);
+  const at::Tensor tokens = at::randint(320, {4, 33}, at::kLong);
+  Learner whole(tiny_config(), float32_options()), parts(tiny_config(), float32_options());
+  const double loss = whole.accumulate(tokens, {}, 1);
+  double sum = 0;
+  for (int64_t row = 0; row < 4; ++row) sum += 0.25 * parts.accumulate(tokens.slice(0, row, row + 1), {}, 0.25);
+  EXPECT_NEAR(loss, sum, 1e-6 * loss);
+  const double norm = whole.step(0.01, 0.01).norm;
+  EXPECT_NEAR(parts.step(0.01, 0.01).norm / norm, 1, 1e-4);
+}
+
+TEST(Learner, StepThatIsNotFiniteChangesNothing) {
+  at::manual_seed(2);
+  const at::Tensor tokens = at::randint(320, {2, 17}, at::kLong);
+  Learner learner(tiny_config(), float32_options());
+  learner.accumulate(tokens, {}, 1);
+  ASSERT_TRUE(learner.step(0.01, 0.01).finite);
+  const auto parameters = copies(learner.parameters()), state = copies(learner.optimizer_state());
+  learner.accumulate(tokens, {}, std::nan(""));
+  EXPECT_FALSE(learner.step(0.01, 0.01).finite);
+  EXPECT_EQ(learner.adamw_steps(), 1);
+  const auto parameters_after = learner.parameters(), state_after = learner.optimizer_state();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    EXPECT_TRUE(parameters[i].equal(parameters_after[i].second)) << parameters_after[i].first;
+  }
+  for (size_t i = 0; i < state.size(); ++i) {
+    EXPECT_TRUE(state[i].equal(state_after[i].second)) << state_after[i].first;
+  }
+  learner.accumulate(tokens, {}, 1);
+  EXPECT_TRUE(learner.step(0.01, 0.01).finite);
+}
+
+TEST(Learner, BfloatCopiesFollowTheMasters) {
+  TrainOptions options = float32_options();
+  options.dtype = "bfloat16";
+  Learner learner(tiny_config(), options);
+  at::manual_seed(3);
+  learner.accumulate(at::randint(320, {2, 17}, at::kLong), {}, 1);
+  ASSERT_TRUE(learner.step(0.05, 0.05).finite);
+  const auto masters = learner.parameters();
+  for (size_t i = 0; i < masters.size(); ++i) {
+    EXPECT_EQ(masters[i].second.scalar_type(), at::kFloat);
+    const at::Tensor leaf = learner.model().weights()[i].detach();
+    EXPECT_TRUE(leaf.equal(masters[i].second.to(leaf.scalar_type()))) << masters[i].first;
+  }
+}
+
+}  // namespace
+}  // namespace laplace
