@@ -1,0 +1,83 @@
+"""The program from end to end: the published numbers, training, stopping, both forms of the model.
+
+    python program_test.py PROGRAM SOURCE_DIRECTORY
+"""
+
+import json
+import pathlib
+import signal
+import sys
+import tempfile
+import time
+
+from program import Program
+
+
+def check_published_numbers(program: Program, source: pathlib.Path) -> None:
+    text = program.run("inspect", "--config", source / "configs" / "laplace-3b.json").stdout.decode()
+    for number in ("96 Muon matrices", "2,717,908,992 + 309.57 M", "29,491,200", "81.92 ×"):
+        assert number in text, f"{number} is not in:\n{text}"
+
+
+def check_training_and_stopping(program: Program) -> None:
+    done = program.run(*program.train_flags("run", steps=40), "--json")
+    result = json.loads(done.stdout)
+    assert result["steps"] == 40 and result["val_bits_per_byte"] > 0
+    recipe = (program.dir / "run" / "recipe.toml").read_text()
+    assert "steps = 40" in recipe and 'config = "config.json"' in recipe
+    # The saved recipe is a recipe: the same run again, elsewhere.
+    program.run("train", "--recipe", "run/recipe.toml", "--out", "again")
+    assert program.losses("run") == program.losses("again")
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        name = f"stopped-{number.name}"
+        child = program.start(*program.train_flags(name, steps=100000, checkpoint_every=0))
+        log = program.dir / name / "log.jsonl"
+        while not log.exists() or log.read_text().count("\n") < 3:
+            time.sleep(0.05)
+        child.send_signal(number)
+        out, err = child.communicate(timeout=60)
+        assert child.returncode == 0, err
+        assert b"stopped after step" in out and b"--resume" in err
+        steps = len(program.losses(name))
+        assert (program.dir / name / "checkpoints" / f"step-{steps:08d}").is_dir()
+
+
+def check_forms(program: Program) -> None:
+    scores = {}
+    for form in ("chunked", "recurrent"):
+        done = program.run("eval", "score", "--model", "run", "--form", form, "--dtype", "float32", "--json",
+                           "-", stdin=b"the state of a model keeps its size " * 20)
+        scores[form] = json.loads(done.stdout)["logprobs"]
+    a, b = scores["chunked"], scores["recurrent"]
+    assert len(a) == len(b) > 100
+    assert max(abs(x - y) for x, y in zip(a, b)) < 1e-4
+
+
+def check_generate(program: Program) -> None:
+    flags = ["generate", "--model", "run", "--prompt", "the state", "--max-tokens", 40]
+    greedy = program.run(*flags, "--temperature", 0).stdout
+    assert greedy == program.run(*flags, "--temperature", 0).stdout and greedy
+    assert (program.run(*flags, "--seed", 1).stdout == program.run(*flags, "--seed", 1).stdout
+            != program.run(*flags, "--seed", 2).stdout)
+
+
+def check_chat(program: Program) -> None:
+    script = b"hello there\n/save one\n/fork\n/reset\n/load one\n/quit\n"
+    done = program.run("chat", "--model", "run", "--state-dir", "states", "--seed", 3, stdin=script)
+    assert done.returncode == 0
+    assert list((program.dir / "states").iterdir())
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        program = Program(sys.argv[1], directory)
+        program.prepare()
+        check_published_numbers(program, pathlib.Path(sys.argv[2]))
+        for check in (check_training_and_stopping, check_forms, check_generate, check_chat):
+            check(program)
+            print(check.__name__, "passed")
+
+
+if __name__ == "__main__":
+    main()
