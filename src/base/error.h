@@ -1,8 +1,8 @@
 // The one error type of the program: a sentence for the user, and whose fault it is.
 //
-// A message names the file, the field and the remedy. `kBadInput` ends the program with exit code 2,
-// `kFailure` (a fault of ours or of the machine: full disk, no memory) with 1. Operators in src/ops
-// use TORCH_CHECK instead, so that the library can be loaded into Python on its own.
+// A message names the file, the field and the remedy. `kBadInput` ends the program with exit code
+// 2, `kFailure` (a fault of ours or of the machine: full disk, no memory) with 1. Operators in
+// src/ops use TORCH_CHECK instead, so that the library can be loaded into Python on its own.
 #pragma once
 
 #include <stdexcept>

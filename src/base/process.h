@@ -6,9 +6,11 @@
 namespace laplace {
 
 // First thing in main, before any thread exists and before LibTorch is touched:
-//  - large blocks stay in the heap instead of being mapped and page-faulted anew each time (traps.md);
+//  - large blocks stay in the heap instead of being mapped and page-faulted anew each time
+//  (traps.md);
 //  - denormals are flushed to zero (FTZ and DAZ; threads made later inherit the mode);
-//  - matrix products give the same bits from run to run (MKL's conditional numerical reproducibility).
+//  - matrix products give the same bits from run to run (MKL's conditional numerical
+//  reproducibility).
 void init_process();
 
 // Makes SIGINT and SIGTERM ask for a stop instead of killing; a second signal kills at once.

@@ -56,8 +56,8 @@ void Progress::show(bool last) {
     if (terminal_) {
       constexpr int kWidth = 24;
       const int filled = int(share * kWidth);
-      line += " [" + std::string(size_t(filled), '=') + std::string(size_t(kWidth - filled), ' ') +
-              "]";
+      line +=
+          " [" + std::string(size_t(filled), '=') + std::string(size_t(kWidth - filled), ' ') + "]";
     }
     line += strf(" %3.0f %%", share * 100);
   }

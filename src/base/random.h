@@ -1,5 +1,5 @@
-// Counter-based random numbers: value n of stream (seed, stream) is a pure function of the three, so
-// results do not depend on order, threads or neighbours, and nothing has to be saved to resume.
+// Counter-based random numbers: value n of stream (seed, stream) is a pure function of the three,
+// so results do not depend on order, threads or neighbours, and nothing has to be saved to resume.
 //
 // Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), Philox4x32-10.
 #pragma once

@@ -29,8 +29,8 @@ std::string human_count(double value);
 // Seconds -> "4m12s", "1h03m", "8.2s".
 std::string human_duration(double seconds);
 
-// `text` in double quotes, control characters and bytes that are not ASCII escaped, cut at 60 bytes:
-// for quoting what a user gave inside an error sentence.
+// `text` in double quotes, control characters and bytes that are not ASCII escaped, cut at 60
+// bytes: for quoting what a user gave inside an error sentence.
 std::string quoted(std::string_view text);
 // Exact matches, so that std::quoted of <iomanip> is never found for these by argument lookup.
 inline std::string quoted(const std::string& text) { return quoted(std::string_view(text)); }

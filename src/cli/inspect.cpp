@@ -39,7 +39,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 std::string printable(const std::string& name) {
   const bool plain =
       std::ranges::all_of(name, [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
-  return plain ? name : laplace::quoted(name);
+  return plain ? name : quoted(name);
 }
 
 // ---- the configuration ----
@@ -222,7 +222,7 @@ void print_weights(const WeightFiles& weights, bool stats) {
     std::cout << file.path().string() << ": " << file.tensors().size() << " tensors, "
               << human_bytes(double(bytes)) << "\n";
     for (const auto& [key, value] : file.metadata()) {
-      std::cout << "  " << laplace::quoted(key) << ": " << laplace::quoted(value) << "\n";
+      std::cout << "  " << quoted(key) << ": " << quoted(value) << "\n";
     }
     std::cout << strf("\n%-36s %-8s %-22s %16s", "tensor", "dtype", "shape", "bytes");
     if (stats) std::cout << strf(" %12s %12s %12s %10s", "min", "max", "mean", "not finite");

@@ -54,8 +54,8 @@ int run(int argc, char** argv) {
                    "laplace");
   program.require_subcommand(1);
   program.set_version_flag("--version", "laplace " LAPLACE_VERSION);
-  program.add_flag_callback("--verbose", [] { set_log_level(LogLevel::kDebug); },
-                            "Show debug messages");
+  program.add_flag_callback(
+      "--verbose", [] { set_log_level(LogLevel::kDebug); }, "Show debug messages");
   add_tokenizer(program);
   add_data(program);
   add_train(program);

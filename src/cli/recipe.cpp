@@ -90,7 +90,8 @@ std::string resolved_recipe(const CLI::App& verb) {
     std::string value = option->count() > 0 ? option->results().back() : option->get_default_str();
     if (value.empty()) continue;
     double number = 0;
-    const bool bare = CLI::detail::lexical_cast(value, number) || value == "true" || value == "false";
+    const bool bare =
+        CLI::detail::lexical_cast(value, number) || value == "true" || value == "false";
     text += option->get_lnames()[0] + " = " + (bare ? value : "\"" + value + "\"") + "\n";
   }
   return text;

@@ -9,9 +9,9 @@
 
 namespace laplace::cli {
 
-// The program's arguments (without its name) with every `--recipe FILE` of `verb` replaced by the flags
-// of that file, put right behind the verb. Keys may use '_' for '-'. Throws Error(kBadInput) naming the
-// file, the key and the nearest known flag.
+// The program's arguments (without its name) with every `--recipe FILE` of `verb` replaced by the
+// flags of that file, put right behind the verb. Keys may use '_' for '-'. Throws Error(kBadInput)
+// naming the file, the key and the nearest known flag.
 std::vector<std::string> expand_recipe(std::vector<std::string> arguments, const CLI::App& verb);
 
 // All options of `verb` with their present values as a recipe.

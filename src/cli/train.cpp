@@ -22,8 +22,9 @@ CLI::Option* option(CLI::App& app, const std::string& name, T& value, const std:
 }
 
 CLI::Option* flag(CLI::App& app, const std::string& name, bool& value, const std::string& text) {
-  return option(app, name, value, text + " (true or false)")->expected(0, 1)->default_str(
-      value ? "true" : "false");
+  return option(app, name, value, text + " (true or false)")
+      ->expected(0, 1)
+      ->default_str(value ? "true" : "false");
 }
 
 void bind_run(CLI::App& app, TrainOptions& o) {
@@ -38,11 +39,13 @@ void bind_run(CLI::App& app, TrainOptions& o) {
       ->configurable(false);
   option(app, "--steps", o.steps, "Budget: optimiser steps");
   option(app, "--tokens", o.tokens, "Budget: training tokens");
-  option(app, "--minutes", o.minutes, "Budget: minutes; the steps are fixed once the speed is known");
+  option(app, "--minutes", o.minutes,
+         "Budget: minutes; the steps are fixed once the speed is known");
   option(app, "--device", o.device, "Where to compute: cpu, or any device LibTorch knows");
-  option(app, "--dtype", o.dtype,
-         "Dtype of matrix products: bfloat16 (masters stay float32), float32, or auto (bfloat16 where "
-         "the machine multiplies it natively)");
+  option(
+      app, "--dtype", o.dtype,
+      "Dtype of matrix products: bfloat16 (masters stay float32), float32, or auto (bfloat16 where "
+      "the machine multiplies it natively)");
   option(app, "--threads", o.threads, "Threads, 0 for all cores");
   option(app, "--seed", o.seed, "Initial values and order of samples");
 }
@@ -58,7 +61,8 @@ void bind_optimisation(CLI::App& app, TrainOptions& o) {
   option(app, "--decay", o.decay, "Final descent of wsd: steps, or a share if below 1");
   option(app, "--min-lr-ratio", o.min_lr_ratio, "Last rate over the peak");
   option(app, "--clip", o.clip, "Largest gradient norm, 0 for none");
-  option(app, "--weight-decay", o.weight_decay, "Decoupled weight decay of matrices and embedding");
+  option(app, "--weight-decay", o.weight_decay,
+         "Decoupled weight decay of matrices, embedding and head");
   option(app, "--momentum", o.momentum, "Muon's momentum");
   flag(app, "--nesterov", o.nesterov, "Nesterov momentum");
   option(app, "--newton-schulz", o.newton_schulz,
@@ -74,9 +78,11 @@ void bind_optimisation(CLI::App& app, TrainOptions& o) {
 
 void bind_watching(CLI::App& app, TrainOptions& o) {
   option(app, "--val-every", o.val_every, "Steps between validations, 0 for the end only");
-  option(app, "--val-tokens", o.val_tokens, "Tokens of a validation in between; the last reads all");
+  option(app, "--val-tokens", o.val_tokens,
+         "Tokens of a validation in between; the last reads all");
   flag(app, "--val-carry", o.val_carry, "Carry the state from window to window in validation");
-  option(app, "--checkpoint-every", o.checkpoint_every, "Steps between checkpoints, 0 for the end only");
+  option(app, "--checkpoint-every", o.checkpoint_every,
+         "Steps between checkpoints, 0 for the end only");
   option(app, "--checkpoint-minutes", o.checkpoint_minutes, "And at least this often, 0 for off");
   option(app, "--keep-checkpoints", o.keep_checkpoints, "How many to keep, 0 for all");
 }

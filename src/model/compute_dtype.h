@@ -1,5 +1,6 @@
 // Which dtype matrix products run in when nobody says: bfloat16 where the machine multiplies it
-// natively, float32 elsewhere (on a CPU without such instructions bfloat16 is several times slower).
+// natively, float32 elsewhere (on a CPU without such instructions bfloat16 is several times
+// slower).
 #pragma once
 
 #include <c10/core/Device.h>

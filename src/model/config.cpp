@@ -47,7 +47,7 @@ int64_t token_id(JsonFields& fields, const std::string& name, int64_t vocab_size
 void read_type(JsonFields& fields, const std::string& source) {
   const std::string type = fields.text("model_type", kModelType);
   if (type != kModelType) {
-    fail_input(source, " describes a model of the type ", laplace::quoted(type),
+    fail_input(source, " describes a model of the type ", quoted(type),
                ", but only \"laplace\" models can be opened; choose another model");
   }
   if (fields.boolean("tie_word_embeddings", false)) {
@@ -63,7 +63,7 @@ std::string read_dtype(JsonFields& fields, const std::string& source) {
       fields.has("dtype") && !fields.has("torch_dtype") ? "dtype" : "torch_dtype";
   const std::string dtype = fields.text(name, "float32");
   if (dtype != "float32" && dtype != "bfloat16") {
-    fail_input(source, ": the field ", laplace::quoted(name), " is ", laplace::quoted(dtype),
+    fail_input(source, ": the field ", quoted(name), " is ", quoted(dtype),
                ", but must be \"float32\" or \"bfloat16\"");
   }
   return dtype;

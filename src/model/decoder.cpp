@@ -100,7 +100,8 @@ at::Tensor Decoder::layer_forward(const Layer& w, const at::Tensor& x,
   const ModelConfig& c = config_;
   const int64_t B = x.size(0), T = x.size(1);
   const auto dtype = compute_dtype();
-  const auto project = [&](const at::Tensor& in, const at::Tensor& weight) {  // [B,T,·] -> [B,T,rows]
+  const auto project = [&](const at::Tensor& in,
+                           const at::Tensor& weight) {  // [B,T,·] -> [B,T,rows]
     return at::mm(in.reshape({B * T, -1}), weight.t()).view({B, T, -1});
   };
 

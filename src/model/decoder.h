@@ -32,14 +32,14 @@ using ModelState = std::vector<LayerState>;
 // How the recurrence is evaluated; both give the same result up to rounding.
 enum class Form { kChunked, kRecurrent };
 
-// The dtype a parameter has in the computation: matrices and the head in `compute`, what is small or
-// looked up (embedding, norms, conv, aug_balance) in float32 (float64 for float64).
+// The dtype a parameter has in the computation: matrices and the head in `compute`, what is small
+// or looked up (embedding, norms, conv, aug_balance) in float32 (float64 for float64).
 at::ScalarType compute_dtype_of(const ParameterSpec& spec, at::ScalarType compute);
 
 class Decoder {
  public:
-  // `weights` in the order of parameter_table(config), with the dtypes of compute_dtype_of, all on one
-  // device. They are shared, not copied: training changes them in place, their gradients are in
+  // `weights` in the order of parameter_table(config), with the dtypes of compute_dtype_of, all on
+  // one device. They are shared, not copied: training changes them in place, their gradients are in
   // .grad(). Const members may run on several threads at once.
   Decoder(const ModelConfig& config, std::vector<at::Tensor> weights);
 

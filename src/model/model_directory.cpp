@@ -35,7 +35,7 @@ bool stays_inside(const Path& path) {
 
 void check_listed_file(const Path& directory, const std::string& name, const Json& entry,
                        bool hashes) {
-  JsonFields fields(entry, cat((directory / kManifestName).string(), ": ", laplace::quoted(name)));
+  JsonFields fields(entry, cat((directory / kManifestName).string(), ": ", quoted(name)));
   const int64_t bytes = fields.integer("bytes", 0, INT64_MAX);
   const std::string hash = fields.text("xxh64");
   fields.finish();

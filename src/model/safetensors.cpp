@@ -26,8 +26,7 @@ std::vector<std::string> SafetensorsFile::names() const {
 const TensorInfo& SafetensorsFile::info(const std::string& name) const {
   const auto at = index_.find(name);
   if (at == index_.end()) {
-    fail_input(path().string(), " has no tensor ", laplace::quoted(name),
-               did_you_mean(name, names()));
+    fail_input(path().string(), " has no tensor ", quoted(name), did_you_mean(name, names()));
   }
   return header_.tensors[at->second];
 }
@@ -55,11 +54,11 @@ std::vector<TensorInfo> lay_out(const Path& path, std::span<const NamedTensor> t
   uint64_t at = 0;
   for (const auto& [name, tensor] : tensors) {
     if (!names.insert(name).second || name == "__metadata__") {
-      fail_input("cannot write ", path.string(), ": the tensor name ", laplace::quoted(name),
+      fail_input("cannot write ", path.string(), ": the tensor name ", quoted(name),
                  " is reserved or given twice; rename it");
     }
     if (!tensor.defined() || safetensors_dtype(tensor.scalar_type()).empty()) {
-      fail_input("cannot write ", path.string(), ": the tensor ", laplace::quoted(name),
+      fail_input("cannot write ", path.string(), ": the tensor ", quoted(name),
                  " is undefined or has a dtype that safetensors does not know; convert it first");
     }
     const uint64_t end = at + static_cast<uint64_t>(tensor.numel()) * tensor.element_size();

@@ -1,7 +1,5 @@
 // See safetensors_header.h. The JSON is read event by event instead of into a tree: memory and time
-// stay linear for hostile headers with millions of keys. laplace::quoted is called by its full
-// name, here and wherever the argument is a std::string: std::quoted, which escapes no control
-// characters, would be found through the argument.
+// stay linear for hostile headers with millions of keys.
 #include "model/safetensors_header.h"
 
 #include <algorithm>
@@ -62,8 +60,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool key(string_t& key) override {
     if (level_ == 1) {
       if (!names_.insert(key).second) {
-        fail_input(source_, " has the tensor ", laplace::quoted(key),
-                   " twice; write the file again");
+        fail_input(source_, " has the tensor ", quoted(key), " twice; write the file again");
       }
       in_metadata_ = key == kMetadataKey;
     }
@@ -73,7 +70,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 
   bool end_object() override {
     if (level_ == 2 && !in_metadata_ && seen_ != kAllFields) {
-      fail_input(source_, ": the tensor ", laplace::quoted(header_.tensors.back().name),
+      fail_input(source_, ": the tensor ", quoted(header_.tensors.back().name),
                  " must have \"dtype\", \"shape\" and \"data_offsets\"; write the file again");
     }
     return --level_, true;
@@ -117,7 +114,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (level_ != 2) unexpected("a string");
     if (in_metadata_) {
       if (!header_.metadata.emplace(key_, std::move(value)).second) {
-        fail_input(source_, " has the metadata ", laplace::quoted(key_), " twice; remove one");
+        fail_input(source_, " has the metadata ", quoted(key_), " twice; remove one");
       }
       return true;
     }
@@ -126,9 +123,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     const auto* const known = std::find_if(kDtypes.begin(), kDtypes.end(),
                                            [&](const auto& entry) { return entry.first == value; });
     if (known == kDtypes.end()) {
-      fail_input(source_, ": the tensor ", laplace::quoted(header_.tensors.back().name),
-                 " has the dtype ", laplace::quoted(value),
-                 ", which is not supported; convert it to F32 or BF16");
+      fail_input(source_, ": the tensor ", quoted(header_.tensors.back().name), " has the dtype ",
+                 quoted(value), ", which is not supported; convert it to F32 or BF16");
     }
     header_.tensors.back().dtype = known->second;
     return true;
@@ -154,7 +150,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   }
 
   [[noreturn]] void unexpected(std::string_view what) const {
-    fail_input(source_, ": the header has ", what, " at ", laplace::quoted(key_),
+    fail_input(source_, ": the header has ", what, " at ", quoted(key_),
                ", where the safetensors format has none; write the file again");
   }
 
@@ -184,12 +180,12 @@ void check_ranges(SafetensorsHeader& header, uint64_t data_size, const std::stri
   for (const TensorInfo& tensor : header.tensors) {
     const int64_t bytes = checked_bytes(tensor);
     if (bytes < 0) {
-      fail_input(source, ": the shape of the tensor ", laplace::quoted(tensor.name),
+      fail_input(source, ": the shape of the tensor ", quoted(tensor.name),
                  " is too large to address; the file is damaged, fetch or write it again");
     }
     if (tensor.begin > tensor.end || tensor.bytes() != static_cast<uint64_t>(bytes)) {
-      fail_input(source, ": the tensor ", laplace::quoted(tensor.name), " has data_offsets [",
-                 tensor.begin, ", ", tensor.end, "], but its shape and dtype need ", bytes,
+      fail_input(source, ": the tensor ", quoted(tensor.name), " has data_offsets [", tensor.begin,
+                 ", ", tensor.end, "], but its shape and dtype need ", bytes,
                  " bytes; the file is damaged, fetch or write it again");
     }
   }
@@ -200,9 +196,9 @@ void check_ranges(SafetensorsHeader& header, uint64_t data_size, const std::stri
   uint64_t expected = 0;
   for (const TensorInfo& tensor : header.tensors) {
     if (tensor.begin != expected) {
-      fail_input(source, ": the data of the tensor ", laplace::quoted(tensor.name),
-                 " begins at byte ", tensor.begin, " where ", expected,
-                 " was expected, so there is ", tensor.begin < expected ? "an overlap" : "a hole",
+      fail_input(source, ": the data of the tensor ", quoted(tensor.name), " begins at byte ",
+                 tensor.begin, " where ", expected, " was expected, so there is ",
+                 tensor.begin < expected ? "an overlap" : "a hole",
                  "; the file is damaged, fetch or write it again");
     }
     expected = tensor.end;

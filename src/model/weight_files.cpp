@@ -44,9 +44,8 @@ std::map<std::string, std::string> read_weight_map(const Path& index) {
   std::map<std::string, std::string> out;
   for (const auto& [tensor, file] : entries.items()) {
     if (!file.is_string() || !is_plain_name(file.get_ref<const std::string&>())) {
-      fail_input(index.string(), ": the file of the tensor ", laplace::quoted(tensor), " is ",
-                 laplace::quoted(to_line(file)),
-                 ", but must be the plain name of a file beside the index");
+      fail_input(index.string(), ": the file of the tensor ", quoted(tensor), " is ",
+                 quoted(to_line(file)), ", but must be the plain name of a file beside the index");
     }
     out.emplace(tensor, file.get<std::string>());
   }
@@ -76,13 +75,13 @@ void WeightFiles::open_shards(const Path& index) {
   for (const auto& [tensor, shard] : weight_map) {
     const auto at = file_of_.find(tensor);
     if (at == file_of_.end() || files_[at->second].path().filename() != shard) {
-      fail_input(index.string(), " places the tensor ", laplace::quoted(tensor), " in ",
-                 laplace::quoted(shard), ", which does not hold it; write index and shards again");
+      fail_input(index.string(), " places the tensor ", quoted(tensor), " in ", quoted(shard),
+                 ", which does not hold it; write index and shards again");
     }
   }
   for (const auto& [tensor, position] : file_of_) {
     if (!weight_map.contains(tensor)) {
-      fail_input(index.string(), " does not list the tensor ", laplace::quoted(tensor), " of ",
+      fail_input(index.string(), " does not list the tensor ", quoted(tensor), " of ",
                  files_[position].path().filename().string(), "; write index and shards again");
     }
   }
@@ -91,7 +90,7 @@ void WeightFiles::open_shards(const Path& index) {
 void WeightFiles::add(SafetensorsFile file) {
   for (const TensorInfo& tensor : file.tensors()) {
     if (!file_of_.emplace(tensor.name, files_.size()).second) {
-      fail_input(file.path().string(), " holds the tensor ", laplace::quoted(tensor.name),
+      fail_input(file.path().string(), " holds the tensor ", quoted(tensor.name),
                  ", which another shard holds too; write the shards again");
     }
   }
@@ -109,8 +108,7 @@ std::vector<std::string> WeightFiles::names() const {
 const SafetensorsFile& WeightFiles::holder(const std::string& name) const {
   const auto at = file_of_.find(name);
   if (at == file_of_.end()) {
-    fail_input(path_.string(), " has no tensor ", laplace::quoted(name),
-               did_you_mean(name, names()));
+    fail_input(path_.string(), " has no tensor ", quoted(name), did_you_mean(name, names()));
   }
   return files_[at->second];
 }
@@ -128,25 +126,24 @@ std::vector<at::Tensor> load_weights(const Path& directory, const ModelConfig& c
   for (const ParameterSpec& spec : parameter_table(config)) {
     expected.insert(spec.name);
     if (!weights.contains(spec.name)) {
-      fail_input("the weights in ", directory.string(), " lack the tensor ",
-                 laplace::quoted(spec.name),
+      fail_input("the weights in ", directory.string(), " lack the tensor ", quoted(spec.name),
                  ", which config.json asks for; take weights and config.json of one model");
     }
     const TensorInfo& info = weights.info(spec.name);
     if (info.shape != spec.shape) {
-      fail_input("the tensor ", laplace::quoted(spec.name), " in ", directory.string(),
-                 " has the shape ", shape_text(info.shape), ", but config.json asks for ",
-                 shape_text(spec.shape), "; take weights and config.json of one model");
+      fail_input("the tensor ", quoted(spec.name), " in ", directory.string(), " has the shape ",
+                 shape_text(info.shape), ", but config.json asks for ", shape_text(spec.shape),
+                 "; take weights and config.json of one model");
     }
     if (info.dtype != at::kFloat && info.dtype != at::kBFloat16) {
-      fail_input("the tensor ", laplace::quoted(spec.name), " in ", directory.string(),
-                 " has the dtype ", safetensors_dtype(info.dtype), "; convert it to F32 or BF16");
+      fail_input("the tensor ", quoted(spec.name), " in ", directory.string(), " has the dtype ",
+                 safetensors_dtype(info.dtype), "; convert it to F32 or BF16");
     }
     out.push_back(weights.tensor(spec.name));
   }
   for (const std::string& name : weights.names()) {
     if (!expected.contains(name)) {
-      fail_input("the weights in ", directory.string(), " hold the tensor ", laplace::quoted(name),
+      fail_input("the weights in ", directory.string(), " hold the tensor ", quoted(name),
                  ", which the model of config.json does not have; take weights and config.json of "
                  "one model");
     }

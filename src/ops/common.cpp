@@ -11,8 +11,9 @@ namespace laplace::ops {
 
 void check_floating(const char* op, const char* name, const at::Tensor& tensor) {
   const auto dtype = tensor.scalar_type();
-  TORCH_CHECK(dtype == at::kDouble || dtype == at::kFloat || dtype == at::kBFloat16, "laplace::", op,
-              ": ", name, " has dtype ", dtype, ", but must be float64, float32 or bfloat16");
+  TORCH_CHECK(dtype == at::kDouble || dtype == at::kFloat || dtype == at::kBFloat16,
+              "laplace::", op, ": ", name, " has dtype ", dtype,
+              ", but must be float64, float32 or bfloat16");
 }
 
 void check_shape(const char* op, const char* name, const at::Tensor& tensor,
@@ -33,7 +34,8 @@ void check_doc_start(const char* op, const OptionalTensor& doc_start, int64_t B,
   if (!doc_start) return;
   check_shape(op, "doc_start", *doc_start, {B, T});
   TORCH_CHECK(c10::isIntegralType(doc_start->scalar_type(), /*includeBool=*/true), "laplace::", op,
-              ": doc_start has dtype ", doc_start->scalar_type(), ", but must be bool or an integer");
+              ": doc_start has dtype ", doc_start->scalar_type(),
+              ", but must be bool or an integer");
 }
 
 OptionalTensor doc_start_mask(const OptionalTensor& doc_start, const at::Tensor& like,

@@ -1,4 +1,5 @@
-// What the operators share: finding a dispatcher entry, the dtype sums are carried in, shape checks.
+// What the operators share: finding a dispatcher entry, the dtype sums are carried in, shape
+// checks.
 //
 // How an operator is put together (gla_chunk/ is the fullest example):
 //   <name>.h        the face: maths, shapes, dtypes, errors
@@ -7,8 +8,8 @@
 // A kernel for one device registers under its own key and takes precedence there; the autograd node
 // redispatches below autograd, so such a kernel never loses gradients.
 //
-// The portable forms keep to operators that young accelerator backends have: mm, bmm, add, mul, exp,
-// sigmoid, silu, sum, mean, rsqrt, where, cat, embedding, log_softmax, nll_loss.
+// The portable forms keep to operators that young accelerator backends have: mm, bmm, add, mul,
+// exp, sigmoid, silu, sum, mean, rsqrt, where, cat, embedding, log_softmax, nll_loss.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -39,6 +39,18 @@ void remove_old(const Path& run, int64_t keep) {
   }
 }
 
+// The newest checkpoint whose every byte is what its manifest says; empty when there is none.
+Path newest_sound(const Path& run) {
+  const auto steps = checkpoint_steps(run);
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const Path directory = run / kCheckpointsName / checkpoint_name(*step);
+    const std::string problem = manifest_problem(directory, /*hashes=*/true);
+    if (problem.empty()) return directory;
+    log_warning(problem, "; falling back to the checkpoint before");
+  }
+  return {};
+}
+
 Json generation_config(const ModelConfig& config) {
   Json json;
   json["bos_token_id"] = config.bos_token_id;
@@ -62,6 +74,7 @@ Json RunState::to_json() const {
   json["batch"] = batch;
   json["seq_length"] = seq_length;
   json["train_tokens"] = train_tokens;
+  json["dtype"] = dtype;
   return json;
 }
 
@@ -79,6 +92,7 @@ RunState RunState::from_json(const Json& json, const std::string& source) {
   state.batch = fields.integer("batch", 1, kMost);
   state.seq_length = fields.integer("seq_length", 1, kMost);
   state.train_tokens = fields.integer("train_tokens", 1, kMost);
+  state.dtype = fields.text("dtype");
   fields.finish();
   return state;
 }
@@ -113,8 +127,8 @@ void save_checkpoint(const Path& run, const ModelConfig& config, const Path& dat
 
 std::optional<RunState> load_checkpoint(const Path& run, const ModelConfig& config,
                                         Learner& learner) {
-  if (!has_checkpoints(run)) return std::nullopt;
-  const Path directory = open_model_directory(run);
+  const Path directory = newest_sound(run);
+  if (directory.empty()) return std::nullopt;
   ModelConfig stored = ModelConfig::load(directory);
   stored.torch_dtype = config.torch_dtype;
   if (stored != config) {
@@ -122,7 +136,6 @@ std::optional<RunState> load_checkpoint(const Path& run, const ModelConfig& conf
                " is not the config of this run; resume with the run's own --config, or choose "
                "another --out");
   }
-  verify_manifest(directory, /*hashes=*/true);
   const Path state_path = directory / kStateFile;
   const RunState state = RunState::from_json(load_json(state_path), state_path.string());
   learner.restore(load_weights(directory, config), SafetensorsFile(directory / kOptimizerFile),

@@ -1,11 +1,13 @@
-// Checkpoints of a run: <run>/checkpoints/step-00000100/, a model directory with the optimisers' state.
+// Checkpoints of a run: <run>/checkpoints/step-00000100/, a model directory with the optimisers'
+// state.
 //
 //   config.json model.safetensors tokenizer.json generation_config.json     what every verb opens
-//   optimizer.safetensors state.json                                        what training resumes from
-//   manifest.json                                                           written last: complete
+//   optimizer.safetensors state.json                                        what training resumes
+//   from manifest.json                                                           written last:
+//   complete
 //
-// A checkpoint is filled under a temporary name, synced and renamed; `latest` is updated after that.
-// Only complete checkpoints are opened; a damaged one falls back to the one before.
+// A checkpoint is filled under a temporary name, synced and renamed; `latest` is updated after
+// that. Only complete checkpoints are opened; a damaged one falls back to the one before.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +25,14 @@ struct RunState {
   uint64_t cursor = 0;      // global sample position
   int64_t total_steps = 0;  // of the schedule; 0: not fixed yet (a time budget, still measuring)
   int64_t adamw_steps = 0;
-  int64_t skipped = 0;      // steps skipped for gradients that were not finite
-  double seconds = 0;       // trained so far
+  int64_t skipped = 0;  // steps skipped for gradients that were not finite
+  double seconds = 0;   // trained so far
   // What a resumed run must share with this one, or its samples would be others.
   uint64_t seed = 0;
   int64_t batch = 0;
   int64_t seq_length = 0;
   int64_t train_tokens = 0;
+  std::string dtype;  // of matrix products, "float32" or "bfloat16"
 
   Json to_json() const;
   static RunState from_json(const Json& json, const std::string& source);

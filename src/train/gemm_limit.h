@@ -1,5 +1,5 @@
-// The machine's limit for a step: the time its matrix products alone take as plain at::mm, measured on
-// the shapes and in the dtype of the run. Nothing can train faster with these products.
+// The machine's limit for a step: the time its matrix products alone take as plain at::mm, measured
+// on the shapes and in the dtype of the run. Nothing can train faster with these products.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,8 +16,8 @@ struct GemmLimit {
   double flops_per_second = 0;
 };
 
-// Forward (y = x Wᵀ) and backward (dx = dy W, dW = dyᵀ x) of every matrix and the head for `rows` tokens
-// at once, best of two.
+// Forward (y = x Wᵀ) and backward (dx = dy W, dW = dyᵀ x) of every matrix and the head for `rows`
+// tokens at once, best of two.
 GemmLimit measure_gemm_limit(const ModelConfig& config, int64_t rows, at::ScalarType dtype,
                              c10::Device device);
 

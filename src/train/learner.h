@@ -1,5 +1,5 @@
-// The trained parameters and what changes them: float32 masters, copies in the compute dtype, gradients
-// in float32, Muon for the matrices and AdamW for the rest.
+// The trained parameters and what changes them: float32 masters, copies in the compute dtype,
+// gradients in float32, Muon for the matrices and AdamW for the rest.
 //
 //   micro-batches: loss.backward() on the compute copies, gradients added up in float32
 //   step:          check and clip on the raw gradients -> Muon | AdamW on the masters -> new copies

@@ -1,5 +1,5 @@
-// Everything a training run can be told. Every field is a flag of `laplace train` and may stand in the
-// recipe under the same name (src/cli/train.cpp binds and explains them).
+// Everything a training run can be told. Every field is a flag of `laplace train` and may stand in
+// the recipe under the same name (src/cli/train.cpp binds and explains them).
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@ struct TrainOptions {
   double minutes = 0;  // time budget: the number of steps is fixed once the speed is known
   double tokens = 0;   // token budget
 
-  int64_t seq_length = 2048;   // T, tokens of a row
-  int64_t batch = 8;           // rows of a step
-  int64_t micro_batch = 0;     // rows of one forward and backward, 0: the whole batch
+  int64_t seq_length = 2048;  // T, tokens of a row
+  int64_t batch = 8;          // rows of a step
+  int64_t micro_batch = 0;    // rows of one forward and backward, 0: the whole batch
   uint64_t seed = 0;
   std::string dtype = "auto";  // of matrix products
   std::string device = "cpu";
-  int threads = 0;             // 0: all cores
+  int threads = 0;  // 0: all cores
 
-  double lr = 5e-3;            // peak of Muon's rate
-  double adamw_lr = 0;         // peak of AdamW's rate, 0: as lr
+  double lr = 5e-3;     // peak of Muon's rate
+  double adamw_lr = 0;  // peak of AdamW's rate, 0: as lr
   std::string schedule = "cosine";
-  double warmup = 0.02;        // share of the steps if below 1, else a number of steps
-  double decay = 0.2;          // the same, for the final descent of schedule wsd
+  double warmup = 0.02;  // share of the steps if below 1, else a number of steps
+  double decay = 0.2;    // the same, for the final descent of schedule wsd
   double min_lr_ratio = 0.1;
-  double clip = 1.0;           // largest gradient norm, 0: no clipping
+  double clip = 1.0;  // largest gradient norm, 0: no clipping
   double weight_decay = 0.1;
   double momentum = 0.95;
   bool nesterov = true;
@@ -43,12 +43,12 @@ struct TrainOptions {
   double beta2 = 0.95;
   double eps = 1e-8;
 
-  int64_t val_every = 250;      // steps, 0: only at the end
-  double val_tokens = 65536;    // of a validation in between; the last one reads the whole split
-  bool val_carry = false;       // validation carries the state from window to window
-  int64_t checkpoint_every = 500;   // steps, 0: only at the end
-  double checkpoint_minutes = 10;   // and at least this often, 0: off
-  int64_t keep_checkpoints = 2;     // 0: all
+  int64_t val_every = 250;         // steps, 0: only at the end
+  double val_tokens = 65536;       // of a validation in between; the last one reads the whole split
+  bool val_carry = false;          // validation carries the state from window to window
+  int64_t checkpoint_every = 500;  // steps, 0: only at the end
+  double checkpoint_minutes = 10;  // and at least this often, 0: off
+  int64_t keep_checkpoints = 2;    // 0: all
 };
 
 }  // namespace laplace

@@ -24,14 +24,15 @@ struct StepReport {
   double seconds = 0;  // trained so far
 };
 
-// `step 120/1000 | loss 3.4120 | grad 0.412 | lr 1.2e-03 | 18.2k tok/s | 61.3 % of GEMM limit | 4m12s left`
+// `step 120/1000 | loss 3.4120 | grad 0.412 | lr 1.2e-03 | 18.2k tok/s | 61.3 % of GEMM limit |
+// 4m12s left`
 std::string training_line(const StepReport& report);
 
 // Appends to <run>/log.jsonl; each line is whole, flushed to the system when written.
 class RunLog {
  public:
-  // Keeps the lines of the first `steps` steps (a resumed run writes the later ones again, and a line
-  // cut short by a kill is dropped), atomically.
+  // Keeps the lines of the first `steps` steps (a resumed run writes the later ones again, and a
+  // line cut short by a kill is dropped), atomically.
   RunLog(const Path& run, int64_t steps);
   ~RunLog();
   RunLog(const RunLog&) = delete;

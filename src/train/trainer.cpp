@@ -25,7 +25,7 @@ namespace laplace {
 
 namespace {
 
-// A time budget fixes the number of steps after this many steps, by the fastest half of them.
+// A time budget fixes the number of steps after this many steps, by the median of their times.
 constexpr int64_t kCalibrationSteps = 12;
 // Share of a time budget kept for the last validation and checkpoint, and for slower moments.
 constexpr double kBudgetReserve = 0.03;
@@ -70,7 +70,8 @@ class Run {
         loader_(options.data, "train", options.seq_length, options.seed, config_.vocab_size),
         learner_(config_, options) {
     if (!options.resume && has_checkpoints(out_)) {
-      fail_input(out_.string(), " holds a run already; add --resume to go on with it, or choose "
+      fail_input(out_.string(),
+                 " holds a run already; add --resume to go on with it, or choose "
                  "another --out");
     }
     if (std::filesystem::exists(Path(options.data) / "val_000000.bin")) {
@@ -125,9 +126,11 @@ void Run::resume() {
   fresh.batch = options_.batch;
   fresh.seq_length = options_.seq_length;
   fresh.train_tokens = loader_.tokens();
+  fresh.dtype = learner_.model().compute_dtype() == at::kFloat ? "float32" : "bfloat16";
   if (options_.steps > 0) fresh.total_steps = options_.steps;
   if (options_.tokens > 0) {
-    fresh.total_steps = std::max<int64_t>(1, std::llround(options_.tokens / double(tokens_per_step())));
+    fresh.total_steps =
+        std::max<int64_t>(1, std::llround(options_.tokens / double(tokens_per_step())));
   }
   const auto saved = options_.resume ? load_checkpoint(out_, config_, learner_) : std::nullopt;
   if (!saved) {
@@ -142,6 +145,7 @@ void Run::resume() {
   };
   same("--seed", saved->seed, fresh.seed);
   same("--batch", saved->batch, fresh.batch);
+  same("--dtype", saved->dtype, fresh.dtype);
   same("--seq-length", saved->seq_length, fresh.seq_length);
   same("a training split of tokens:", saved->train_tokens, fresh.train_tokens);
   state_ = *saved;
@@ -207,7 +211,8 @@ StepReport Run::one_step() {
   report.seconds = state_.seconds;
   const size_t recent = std::min<size_t>(step_seconds_.size(), 20);
   double sum = 0;
-  for (size_t i = step_seconds_.size() - recent; i < step_seconds_.size(); ++i) sum += step_seconds_[i];
+  for (size_t i = step_seconds_.size() - recent; i < step_seconds_.size(); ++i)
+    sum += step_seconds_[i];
   report.seconds_left = double(state_.total_steps - state_.step) * sum / double(recent);
   return report;
 }
@@ -255,8 +260,8 @@ TrainResult Run::loop() {
   const auto& model = learner_.model();
   const int64_t parameters = config_.num_parameters();
   log_info("training ", human_count(double(parameters)), " parameters on ",
-           with_commas(loader_.tokens()), " tokens, ", model.compute_dtype() == at::kFloat
-               ? "float32" : "bfloat16", " products, ", at::get_num_threads(), " threads");
+           with_commas(loader_.tokens()), " tokens, ", state_.dtype, " products, ",
+           at::get_num_threads(), " threads");
   limit_ = measure_gemm_limit(config_, micro_batch() * options_.seq_length, model.compute_dtype(),
                               model.device());
   log_info("matrix products alone: ", human_count(1 / limit_.seconds_per_token), " tokens/s (",

@@ -1,9 +1,9 @@
 // The training loop of one process.
 //
-// A step reads `batch` samples at the global cursor in micro-batches, adds up their gradients, clips,
-// updates, reports, and at times validates and writes a checkpoint. A run is a function of (config,
-// data, recipe): killed at any moment and resumed, it gives the same losses bit for bit. SIGINT and
-// SIGTERM end it after the current step with a checkpoint.
+// A step reads `batch` samples at the global cursor in micro-batches, adds up their gradients,
+// clips, updates, reports, and at times validates and writes a checkpoint. A run is a function of
+// (config, data, recipe): killed at any moment and resumed, it gives the same losses bit for bit.
+// SIGINT and SIGTERM end it after the current step with a checkpoint.
 //
 // Under a time budget (`minutes`) the number of steps is fixed once the speed is known, after a few
 // steps of warm-up, and stored with the checkpoints, so that resuming stays exact.

@@ -20,8 +20,8 @@ namespace {
 double sum_of_losses(const Decoder& model, Batch& batch, ModelState* state) {
   const auto [tokens, doc_start] = to_tensors(batch, model.device());
   const at::Tensor hidden = model.hidden(tokens.slice(1, 0, batch.length), doc_start, state);
-  const at::Tensor log_p = ops::linear_log_prob(hidden, model.weights().back(),
-                                                tokens.slice(1, 1).reshape({-1}));
+  const at::Tensor log_p =
+      ops::linear_log_prob(hidden, model.weights().back(), tokens.slice(1, 1).reshape({-1}));
   const at::Tensor valid = at::from_blob(batch.valid.data(), {batch.rows, 1}, at::kInt);
   const at::Tensor counts = at::arange(batch.length).unsqueeze(0).lt(valid).reshape({-1});
   return -at::mul(log_p.to(at::kCPU, at::kDouble), counts).sum().item<double>();

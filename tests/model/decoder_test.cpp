@@ -1,5 +1,5 @@
-// The whole model against the golden vectors: logits, loss, every parameter's gradient, greedy tokens
-// and states; and its two forms against each other at every prompt length.
+// The whole model against the golden vectors: logits, loss, every parameter's gradient, greedy
+// tokens and states; and its two forms against each other at every prompt length.
 #include "model/decoder.h"
 
 #include <ATen/ATen.h>
@@ -71,7 +71,8 @@ TEST(Decoder, BfloatForwardIsNearTheExactOne) {
   const GoldenFile file("model_bf16.safetensors");
   const GoldenFile docs_file("model_docs.safetensors");
   const Decoder model = open_golden("tiny_bf16", at::kBFloat16);
-  const at::Tensor tokens = docs_file.tensor("", "tokens"), docs = docs_file.tensor("", "doc_start");
+  const at::Tensor tokens = docs_file.tensor("", "tokens"),
+                   docs = docs_file.tensor("", "doc_start");
   const at::Tensor ref = file.tensor("", "logits");
   const at::Tensor got = model.logits(model.hidden(tokens, docs)).view_as(ref);
   EXPECT_LT(max_error(got, ref), 2e-1);
@@ -111,7 +112,8 @@ TEST(Decoder, GreedyTokensAndStates) {
   }
 }
 
-// Prefill by chunks then one recurrent step must give the logits of a full forward, for every length.
+// Prefill by chunks then one recurrent step must give the logits of a full forward, for every
+// length.
 TEST(Decoder, FormsAgreeAtEveryPromptLength) {
   const c10::NoGradGuard no_grad;
   const Decoder model = open_golden("tiny", at::kFloat);

@@ -118,8 +118,8 @@ TEST_P(GlaGolden, EveryChunkSize) {
   for_each_case(GetParam(), [](Case&, const std::string& name, at::ScalarType dtype) {
     const GoldenFile file(GetParam());
     const int64_t T = file.tensor(name, "q").size(1);
-    for (const int64_t chunk : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{16}, int64_t{64},
-                                int64_t{128}, T, T + 5}) {
+    for (const int64_t chunk :
+         {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{16}, int64_t{64}, int64_t{128}, T, T + 5}) {
       SCOPED_TRACE(::testing::Message() << "chunk " << chunk);
       Case c(file, name, dtype);
       const auto tolerance = choose(dtype, 1e-12, 1e-5, {5e-2, 5e-3});
@@ -183,15 +183,14 @@ TEST(GlaOutput, Golden) {
 }
 
 TEST(LayerNorm, Golden) {
-  for_each_case("layer_norm.safetensors",
-                [](Case& c, const std::string& name, at::ScalarType dtype) {
-                  const bool hard = name == "large_mean";
-                  const auto tolerance =
-                      choose(dtype, hard ? 1e-11 : 1e-12, hard ? 1e-4 : 5e-6, {5e-2, 1e-2});
-                  const at::Tensor x = c.leaf("x"), weight = c.leaf("weight");
-                  c.expect_output("y", ops::layer_norm(x, weight, c.number("eps")), tolerance);
-                  c.expect_gradients(tolerance);
-                });
+  for_each_case("layer_norm.safetensors", [](Case& c, const std::string& name,
+                                             at::ScalarType dtype) {
+    const bool hard = name == "large_mean";
+    const auto tolerance = choose(dtype, hard ? 1e-11 : 1e-12, hard ? 1e-4 : 5e-6, {5e-2, 1e-2});
+    const at::Tensor x = c.leaf("x"), weight = c.leaf("weight");
+    c.expect_output("y", ops::layer_norm(x, weight, c.number("eps")), tolerance);
+    c.expect_gradients(tolerance);
+  });
 }
 
 TEST(Swiglu, Golden) {
@@ -203,17 +202,15 @@ TEST(Swiglu, Golden) {
 }
 
 TEST(LinearCrossEntropy, Golden) {
-  for_each_case("linear_cross_entropy.safetensors",
-                [](Case& c, const std::string& name, at::ScalarType dtype) {
-                  const auto tolerance =
-                      choose(dtype, 1e-12, name == "large_logits" ? 1e-4 : 1e-5, {5e-2, 1e-2});
-                  const at::Tensor x = c.leaf("x"), weight = c.leaf("weight"),
-                                   target = c.constant("target");
-                  c.expect_output("loss", ops::linear_cross_entropy(x, weight, target), tolerance);
-                  c.expect_gradients(tolerance);
-                  const at::Tensor nll = -ops::linear_log_prob(x.detach(), weight.detach(), target);
-                  EXPECT_LT(max_error(nll.mean().view({1}), c.constant("loss")), tolerance.e);
-                });
+  for_each_case("linear_cross_entropy.safetensors", [](Case& c, const std::string& name,
+                                                       at::ScalarType dtype) {
+    const auto tolerance = choose(dtype, 1e-12, name == "large_logits" ? 1e-4 : 1e-5, {5e-2, 1e-2});
+    const at::Tensor x = c.leaf("x"), weight = c.leaf("weight"), target = c.constant("target");
+    c.expect_output("loss", ops::linear_cross_entropy(x, weight, target), tolerance);
+    c.expect_gradients(tolerance);
+    const at::Tensor nll = -ops::linear_log_prob(x.detach(), weight.detach(), target);
+    EXPECT_LT(max_error(nll.mean().view({1}), c.constant("loss")), tolerance.e);
+  });
 }
 
 }  // namespace

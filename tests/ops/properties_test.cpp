@@ -22,7 +22,8 @@ at::Tensor rand(at::IntArrayRef shape, at::ScalarType dtype = at::kDouble) {
 }
 
 at::Tensor decays(int64_t H) {
-  const at::Tensor lives = at::pow(2048.0, at::arange(H, at::kDouble) / double(std::max<int64_t>(H - 1, 1)));
+  const at::Tensor lives =
+      at::pow(2048.0, at::arange(H, at::kDouble) / double(std::max<int64_t>(H - 1, 1)));
   return (-std::log(2.0) / lives).to(at::kFloat);
 }
 
@@ -138,17 +139,22 @@ TEST(Operators, RefuseWrongArgumentsBySentence) {
             std::string::npos);
   EXPECT_NE(refusal([&] { ops::gla_chunk(q, v, v, gamma, {}, {}, 4); }).find("k has shape"),
             std::string::npos);
-  EXPECT_NE(refusal([&] { ops::gla_chunk(q, q, v, gamma.to(at::kBFloat16), {}, {}, 4); })
-                .find("log_decay has dtype"),
+  EXPECT_NE(refusal([&] {
+              ops::gla_chunk(q, q, v, gamma.to(at::kBFloat16), {}, {}, 4);
+            }).find("log_decay has dtype"),
             std::string::npos);
-  EXPECT_NE(refusal([&] { ops::gla_chunk(q, q, v, gamma, rand({1, 2, 3, 4}), {}, 4); })
-                .find("state has shape"),
+  EXPECT_NE(refusal([&] {
+              ops::gla_chunk(q, q, v, gamma, rand({1, 2, 3, 4}), {}, 4);
+            }).find("state has shape"),
             std::string::npos);
-  EXPECT_NE(refusal([&] { ops::gla_chunk(q, q, v, gamma, {}, at::zeros({1, 3}, at::kBool), 4); })
-                .find("doc_start has shape"),
+  EXPECT_NE(refusal([&] {
+              ops::gla_chunk(q, q, v, gamma, {}, at::zeros({1, 3}, at::kBool), 4);
+            }).find("doc_start has shape"),
             std::string::npos);
   EXPECT_NE(refusal([&] { ops::swiglu(rand({2, 3})); }).find("must be even"), std::string::npos);
-  EXPECT_NE(refusal([&] { ops::layer_norm(rand({2, 3}), rand({4}), 1e-5); }).find("weight has shape"),
+  EXPECT_NE(refusal([&] {
+              ops::layer_norm(rand({2, 3}), rand({4}), 1e-5);
+            }).find("weight has shape"),
             std::string::npos);
   EXPECT_NE(refusal([&] {
               ops::gla_output(v, q, q, v, v, rand({2, 3}), rand({3, 5}), 1e-5);

@@ -1,5 +1,5 @@
-// A run that stops and resumes is the unbroken run, bit for bit; damaged checkpoints fall back; what does
-// not belong to a run is refused before anything is overwritten.
+// A run that stops and resumes is the unbroken run, bit for bit; damaged checkpoints fall back;
+// what does not belong to a run is refused before anything is overwritten.
 #include "train/checkpoint.h"
 
 #include <gmock/gmock.h>
@@ -74,6 +74,21 @@ TEST(Checkpoint, FallsBackToTheOneBeforeADamagedOne) {
   train(options, "");
   EXPECT_EQ(logged_losses(options.out), losses);
   EXPECT_EQ(open_model_directory(options.out).filename(), checkpoint_name(12));
+}
+
+TEST(Checkpoint, FallsBackFromFlippedBits) {
+  const ScratchDirectory scratch;
+  TrainOptions options = tiny_training(scratch);
+  train(options, "");
+  const std::vector<double> losses = logged_losses(options.out);
+  const Path file =
+      Path(options.out) / kCheckpointsName / checkpoint_name(12) / "model.safetensors";
+  std::string bytes = read_file(file);
+  bytes[bytes.size() / 2] ^= 1;
+  write_file_atomic(file, bytes);
+  options.resume = true;
+  train(options, "");
+  EXPECT_EQ(logged_losses(options.out), losses);
 }
 
 TEST(Checkpoint, KeepsTheNewest) {

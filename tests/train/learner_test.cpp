@@ -1,4 +1,5 @@
-// The learner: micro-batches add up to the batch, and a step whose gradient is not finite changes nothing.
+// The learner: micro-batches add up to the batch, and a step whose gradient is not finite changes
+// nothing.
 #include "train/learner.h"
 
 #include <ATen/ATen.h>
@@ -34,7 +35,8 @@ TEST(Learner, MicroBatchesAddUpToTheBatch) {
   Learner whole(tiny_config(), float32_options()), parts(tiny_config(), float32_options());
   const double loss = whole.accumulate(tokens, {}, 1);
   double sum = 0;
-  for (int64_t row = 0; row < 4; ++row) sum += 0.25 * parts.accumulate(tokens.slice(0, row, row + 1), {}, 0.25);
+  for (int64_t row = 0; row < 4; ++row)
+    sum += 0.25 * parts.accumulate(tokens.slice(0, row, row + 1), {}, 0.25);
   EXPECT_NEAR(loss, sum, 1e-6 * loss);
   const double norm = whole.step(0.01, 0.01).norm;
   EXPECT_NEAR(parts.step(0.01, 0.01).norm / norm, 1, 1e-4);

@@ -1,14 +1,15 @@
 // Gated linear attention with a fixed decay per head, chunk by chunk: training and prefill.
 //
-//   S_t = lambda_h S_{t-1} + k_t v_t^T        o_t = dk^-1/2 S_t^T q_t        lambda_h = exp(log_decay_h)
+//   S_t = lambda_h S_{t-1} + k_t v_t^T        o_t = dk^-1/2 S_t^T q_t        lambda_h =
+//   exp(log_decay_h)
 //
 // A chunk of C tokens with rows i, j = 1..C and the state S entering it gives
 //
 //   O_i = dk^-1/2 ( sum_{j<=i} lambda^{i-j} (q_i . k_j) v_j  +  lambda^i S^T q_i )
 //   S'  = lambda^C S + sum_j lambda^{C-j} k_j v_j^T
 //
-// Powers of lambda are exp(log_decay * n) with n >= 0, so nothing overflows. Any C gives the same result
-// up to rounding. A token with doc_start begins a document: S is zero before it.
+// Powers of lambda are exp(log_decay * n) with n >= 0, so nothing overflows. Any C gives the same
+// result up to rounding. A token with doc_start begins a document: S is zero before it.
 //
 // Source: Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training"
 // (arXiv 2312.06635), section 4, with a decay that is constant per head.

@@ -1,8 +1,9 @@
 // gla_chunk in ATen operators only: the reference, and the path of every device without a kernel.
 //
 // All chunks' inner products are independent and run as batched matrix products over B*H*N chunks;
-// only the states at the chunk borders are sequential, N unrolled steps. Layout inside: [B,H,N,C,d],
-// float32 (float64). The last chunk is padded with zeros; its true length enters the powers.
+// only the states at the chunk borders are sequential, N unrolled steps. Layout inside:
+// [B,H,N,C,d], float32 (float64). The last chunk is padded with zeros; its true length enters the
+// powers.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -24,8 +25,8 @@ struct Shape {
 Shape shape_of(const at::Tensor& q, const at::Tensor& v, int64_t chunk_size) {
   const int64_t T = q.size(1);
   const int64_t C = std::min(chunk_size, T);
-  return {q.size(0), T,           q.size(2),           q.size(3), v.size(3), C,
-          (T + C - 1) / C, sum_dtype(q.scalar_type())};
+  return {q.size(0), T, q.size(2),       q.size(3),
+          v.size(3), C, (T + C - 1) / C, sum_dtype(q.scalar_type())};
 }
 
 // Powers of the decay, with 0/1 masks of the document boundaries folded in where there are any.
@@ -60,7 +61,8 @@ Tables decay_tables(const Shape& s, const at::Tensor& log_decay) {
       fade.mutable_data_ptr<double>()[h * s.N + n] =
           std::expm1(gamma.const_data_ptr<double>()[h] * double(length));
       double* const row = write.mutable_data_ptr<double>() + (h * s.N + n) * s.C;
-      for (int64_t j = 0; j < s.C; ++j) row[j] = power[size_t(std::max<int64_t>(length - 1 - j, 0))];
+      for (int64_t j = 0; j < s.C; ++j)
+        row[j] = power[size_t(std::max<int64_t>(length - 1 - j, 0))];
     }
   }
   return {within.view({1, s.H, 1, s.C, s.C}), read.view({1, s.H, 1, s.C, 1}),
@@ -75,8 +77,8 @@ Tables make_tables(const Shape& s, const at::Tensor& like, const at::Tensor& log
   }
   const OptionalTensor starts = doc_start_mask(doc_start, like, s.dtype);
   if (!starts) return tables;
-  // The index of a token's document within its chunk, 0 for the one that entered: a running sum of the
-  // starts, as a product with a triangle of ones (exact: small whole numbers).
+  // The index of a token's document within its chunk, 0 for the one that entered: a running sum of
+  // the starts, as a product with a triangle of ones (exact: small whole numbers).
   const at::Tensor triangle = at::ones({s.C, s.C}, starts->options()).triu();
   const at::Tensor doc = at::constant_pad_nd(*starts, {0, s.N * s.C - s.T})
                              .view({s.B * s.N, s.C})
@@ -157,7 +159,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
 
   const at::Tensor scores = product(q, transposed(k)).mul_(tables.within);
   const at::Tensor dP = product(dO, transposed(v)).mul_(tables.within);
-  const at::Tensor dq = product(dP, k).add_(product(dO, transposed(chunk_states)).mul_(tables.read));
+  const at::Tensor dq =
+      product(dP, k).add_(product(dO, transposed(chunk_states)).mul_(tables.read));
   const at::Tensor dk =
       product(transposed(dP), q).add_(product(v, transposed(dS_out)).mul_(tables.write));
   const at::Tensor dv = product(transposed(scores), dO).add_(product(k * tables.write, dS_out));

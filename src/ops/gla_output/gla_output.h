@@ -1,9 +1,10 @@
 // What follows the recurrence: self-augmentation, RMS normalisation per head by tier, and the gate.
 //
-//   z = o + sigmoid( q . (aug_balance * k) ) v          the dot over dk; q without the factor dk^-1/2
-//   y = z / sqrt(mean(z^2) + eps) * head_norm[tier] * SiLU(g)          the mean over dv
+//   z = o + sigmoid( q . (aug_balance * k) ) v          the dot over dk; q without the factor
+//   dk^-1/2 y = z / sqrt(mean(z^2) + eps) * head_norm[tier] * SiLU(g)          the mean over dv
 //
-// Head h belongs to tier floor(h * tiers / H). Source: the publication's section on the decoder layer.
+// Head h belongs to tier floor(h * tiers / H). Source: the publication's section on the decoder
+// layer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +15,8 @@ namespace laplace::ops {
 
 // o, v, g [B,T,H,dv] and q, k [B,T,H,dk]: float64, float32 or bfloat16, one dtype, any strides.
 // aug_balance [H,dk] and head_norm [tiers,dv]: that dtype or float32; tiers divides H.
-// Returns y [B,T,H,dv]. Gradients: all seven tensors. Sums are float32 (float64). Throws c10::Error.
+// Returns y [B,T,H,dv]. Gradients: all seven tensors. Sums are float32 (float64). Throws
+// c10::Error.
 at::Tensor gla_output(const at::Tensor& o, const at::Tensor& q, const at::Tensor& k,
                       const at::Tensor& v, const at::Tensor& g, const at::Tensor& aug_balance,
                       const at::Tensor& head_norm, double eps);

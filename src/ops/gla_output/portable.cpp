@@ -29,8 +29,9 @@ at::Tensor forward(const at::Tensor& o, const at::Tensor& q, const at::Tensor& k
 }
 
 // With u = z rstd, n = u w, y = n silu(g):
-//   dg = dy n silu'(g)     du = dy silu(g) w      dz = rstd (du - u mean(du u))      dw = sum dy silu(g) u
-//   do = dz      dv = p dz      d(dot) = p (1-p) dz . v      dq = d(dot) a k  ...    with p = sigmoid(dot)
+//   dg = dy n silu'(g)     du = dy silu(g) w      dz = rstd (du - u mean(du u))      dw = sum dy
+//   silu(g) u do = dz      dv = p dz      d(dot) = p (1-p) dz . v      dq = d(dot) a k  ...    with
+//   p = sigmoid(dot)
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>
 backward(const at::Tensor& grad_y, const at::Tensor& o, const at::Tensor& q_in,
          const at::Tensor& k_in, const at::Tensor& v_in, const at::Tensor& g_in,
@@ -53,15 +54,20 @@ backward(const at::Tensor& grad_y, const at::Tensor& o, const at::Tensor& q_in,
   const at::Tensor d_silu = (silu * (1 - s)).add_(s);
   const at::Tensor dg = (dy * u).mul_(w).mul_(d_silu);
   const at::Tensor dn = dy * silu;
-  const at::Tensor dw = (dn * u).sum(at::IntArrayRef{0, 1}).view({tiers, H / tiers, dv_size}).sum(1);
+  const at::Tensor dw =
+      (dn * u).sum(at::IntArrayRef{0, 1}).view({tiers, H / tiers, dv_size}).sum(1);
   const at::Tensor du = dn * w;
   const at::Tensor dz = (du - u * (du * u).mean(-1, true)).mul_(rstd);
 
   const at::Tensor d_dot = (dz * v).sum(-1, true).mul_(p).mul_(1 - p);  // [B,T,H,1]
   const at::Tensor d_a = (qk * d_dot).sum(at::IntArrayRef{0, 1});
   const at::Tensor scaled = a * d_dot;
-  return {dz.to(out),           (scaled * k).to(out), (scaled * q).to(out),
-          (dz * p).to(out),     dg.to(out),           d_a.to(aug_balance.scalar_type()),
+  return {dz.to(out),
+          (scaled * k).to(out),
+          (scaled * q).to(out),
+          (dz * p).to(out),
+          dg.to(out),
+          d_a.to(aug_balance.scalar_type()),
           dw.to(head_norm.scalar_type())};
 }
 

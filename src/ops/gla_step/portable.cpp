@@ -1,5 +1,5 @@
-// gla_step in ATen operators only. The product with q is a sum over dk of elementwise products, whose
-// order does not depend on the number of slots.
+// gla_step in ATen operators only. The product with q is a sum over dk of elementwise products,
+// whose order does not depend on the number of slots.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -15,7 +15,8 @@ namespace {
 at::Tensor step(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                 const at::Tensor& log_decay, at::Tensor& state) {
   const auto dtype = state.scalar_type();
-  // S lambda as S + S (lambda - 1): a lambda rounded to float32 would drift over thousands of tokens.
+  // S lambda as S + S (lambda - 1): a lambda rounded to float32 would drift over thousands of
+  // tokens.
   const at::Tensor fade =
       log_decay.to(at::kDouble).expm1().to(state.device(), dtype).view({1, -1, 1, 1});
   state.add_(state * fade).add_(k.to(dtype).unsqueeze(-1) * v.to(dtype).unsqueeze(-2));

@@ -24,7 +24,8 @@ void check(const char* op, const at::Tensor& x, const at::Tensor& weight,
   check_shape(op, "target", target, {x.size(0)});
   check_dtype(op, "target", target, at::kLong);
   TORCH_CHECK(x.size(0) > 0 && x.size(1) > 0 && weight.size(0) > 0, "laplace::", op,
-              ": x has shape ", x.sizes(), " and weight ", weight.sizes(), ", but no size may be 0");
+              ": x has shape ", x.sizes(), " and weight ", weight.sizes(),
+              ", but no size may be 0");
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> call_forward(const at::Tensor& x,
@@ -49,7 +50,9 @@ class LinearCrossEntropyNode : public torch::autograd::Function<LinearCrossEntro
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const auto saved = context->get_saved_variables();
     const at::AutoDispatchBelowADInplaceOrView below;
-    const auto scaled = [&](const at::Tensor& t) { return at::mul(t, grads[0].to(t.scalar_type())); };
+    const auto scaled = [&](const at::Tensor& t) {
+      return at::mul(t, grads[0].to(t.scalar_type()));
+    };
     return {scaled(saved[0]), scaled(saved[1]), at::Tensor()};
   }
 };

@@ -18,8 +18,9 @@ int64_t block_rows(int64_t n, int64_t V) {
   return std::clamp<int64_t>(kBlockElements / V, 16, std::max<int64_t>(n, 16));
 }
 
-// Logits less the largest of their row. log p = shifted - log(sum exp(shifted)); the sum is at::sum's,
-// pairwise: the one inside log_softmax runs along the row and is off by 2e-5 at 50,000 columns.
+// Logits less the largest of their row. log p = shifted - log(sum exp(shifted)); the sum is
+// at::sum's, pairwise: the one inside log_softmax runs along the row and is off by 2e-5 at 50,000
+// columns.
 at::Tensor shifted_logits(const at::Tensor& x, const at::Tensor& weight, at::ScalarType dtype) {
   const at::Tensor logits = at::mm(x, weight.t()).to(dtype);
   return logits - logits.amax(1, /*keepdim=*/true);

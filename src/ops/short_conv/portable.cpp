@@ -1,5 +1,5 @@
-// short_conv in ATen operators only: k shifted multiply-adds over [window, x], each with a mask that is
-// zero where a document began between the tap and the token.
+// short_conv in ATen operators only: k shifted multiply-adds over [window, x], each with a mask
+// that is zero where a document began between the tap and the token.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -33,10 +33,10 @@ std::vector<at::Tensor> lag_masks(const OptionalTensor& doc_start, const at::Ten
 
 struct Inputs {
   int64_t T, k;
-  at::ScalarType dtype;            // of the sums
-  at::Tensor past;                 // [B,k+T,D]  the window, then x
-  at::Tensor weight;               // [D,k]
-  std::vector<at::Tensor> masks;   // by lag
+  at::ScalarType dtype;           // of the sums
+  at::Tensor past;                // [B,k+T,D]  the window, then x
+  at::Tensor weight;              // [D,k]
+  std::vector<at::Tensor> masks;  // by lag
   at::Tensor tap(int64_t j) const { return past.slice(1, j + 1, j + 1 + T); }  // x[t-(k-1)+j]
   at::Tensor times_mask(const at::Tensor& value, int64_t j) const {
     return masks.empty() ? value : value * masks[size_t(k - 1 - j)];
@@ -49,9 +49,12 @@ Inputs gather(const at::Tensor& x, const at::Tensor& weight, const OptionalTenso
   const int64_t k = weight.size(1);
   const at::Tensor before =
       window ? *window : at::zeros({x.size(0), k, x.size(2)}, x.options().dtype(dtype));
-  return {x.size(1),          k,
-          dtype,              at::cat({before, x.to(dtype)}, 1),
-          weight.to(dtype),   lag_masks(doc_start, x, k, dtype)};
+  return {x.size(1),
+          k,
+          dtype,
+          at::cat({before, x.to(dtype)}, 1),
+          weight.to(dtype),
+          lag_masks(doc_start, x, k, dtype)};
 }
 
 at::Tensor convolve(const Inputs& in) {
@@ -63,10 +66,12 @@ at::Tensor convolve(const Inputs& in) {
   return sum;
 }
 
-// The mask of the window that is returned, [B,k,1]: row i is the input of lag k-1-i behind the last token.
+// The mask of the window that is returned, [B,k,1]: row i is the input of lag k-1-i behind the last
+// token.
 at::Tensor window_mask(const Inputs& in) {
   std::vector<at::Tensor> rows;
-  for (int64_t i = 0; i < in.k; ++i) rows.push_back(in.masks[size_t(in.k - 1 - i)].slice(1, in.T - 1));
+  for (int64_t i = 0; i < in.k; ++i)
+    rows.push_back(in.masks[size_t(in.k - 1 - i)].slice(1, in.T - 1));
   return at::cat(rows, 1);
 }
 

@@ -102,7 +102,8 @@ TORCH_LIBRARY_FRAGMENT(laplace, library) {
       "short_conv_forward(Tensor x, Tensor weight, Tensor? window, Tensor? doc_start) -> (Tensor, "
       "Tensor)");
   library.def(
-      "short_conv_backward(Tensor grad_y, Tensor? grad_window_out, Tensor x, Tensor weight, Tensor? "
+      "short_conv_backward(Tensor grad_y, Tensor? grad_window_out, Tensor x, Tensor weight, "
+      "Tensor? "
       "window, Tensor? doc_start) -> (Tensor, Tensor, Tensor)");
 }
 

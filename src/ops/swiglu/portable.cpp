@@ -12,7 +12,8 @@ namespace {
 at::Tensor forward(const at::Tensor& gate_up) {
   const auto dtype = sum_dtype(gate_up.scalar_type());
   const int64_t F = gate_up.size(-1) / 2;
-  const at::Tensor gate = gate_up.narrow(-1, 0, F).to(dtype), up = gate_up.narrow(-1, F, F).to(dtype);
+  const at::Tensor gate = gate_up.narrow(-1, 0, F).to(dtype),
+                   up = gate_up.narrow(-1, F, F).to(dtype);
   return at::silu(gate).mul_(up).to(gate_up.scalar_type());
 }
 
@@ -20,7 +21,8 @@ at::Tensor forward(const at::Tensor& gate_up) {
 at::Tensor backward(const at::Tensor& grad_y, const at::Tensor& gate_up) {
   const auto dtype = sum_dtype(gate_up.scalar_type());
   const int64_t F = gate_up.size(-1) / 2;
-  const at::Tensor gate = gate_up.narrow(-1, 0, F).to(dtype), up = gate_up.narrow(-1, F, F).to(dtype);
+  const at::Tensor gate = gate_up.narrow(-1, 0, F).to(dtype),
+                   up = gate_up.narrow(-1, F, F).to(dtype);
   const at::Tensor dy = grad_y.to(dtype);
   const at::Tensor s = at::sigmoid(gate);
   const at::Tensor silu = gate * s;
