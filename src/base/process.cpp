@@ -7,8 +7,8 @@
 
 #include <atomic>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #if defined(__SSE2__)
 #include <pmmintrin.h>
 #include <xmmintrin.h>
@@ -52,13 +52,10 @@ void install_stop_signals() {
 bool stop_requested() { return stop.load(std::memory_order_relaxed); }
 
 int64_t resident_bytes() {
-  std::FILE* const file = std::fopen("/proc/self/statm", "r");
-  if (file == nullptr) return 0;
-  long long total = 0;
-  long long resident = 0;
-  const int got = std::fscanf(file, "%lld %lld", &total, &resident);
-  std::fclose(file);
-  return got == 2 ? resident * int64_t{::sysconf(_SC_PAGESIZE)} : 0;
+  std::ifstream file("/proc/self/statm");
+  int64_t total = 0;
+  int64_t resident = 0;
+  return file >> total >> resident ? resident * int64_t{::sysconf(_SC_PAGESIZE)} : 0;
 }
 
 int64_t peak_resident_bytes() {

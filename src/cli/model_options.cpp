@@ -21,17 +21,6 @@ namespace laplace::cli {
 namespace {
 
 // A device that a tensor can be made on.
-c10::Device open_device(const std::string& name) {
-  try {
-    const c10::Device device(name);
-    at::empty({1}, at::TensorOptions().device(device));
-    return device;
-  } catch (const std::exception&) {  // c10::Error, but backends throw what they like
-    fail_input("--device ", laplace::quoted(name),
-               " is not a device that this build of LibTorch can use; try cpu");
-  }
-}
-
 std::optional<Tokenizer> open_tokenizer(const Path& directory, const ModelConfig& config) {
   if (!std::filesystem::exists(directory / "tokenizer.json")) return std::nullopt;
   Tokenizer tokenizer = Tokenizer::open(directory);

@@ -6,9 +6,24 @@
 #include <sys/auxv.h>
 #endif
 
+#include <ATen/ops/empty.h>
+
+#include <exception>
+
 #include "base/error.h"
 
 namespace laplace {
+
+c10::Device open_device(const std::string& name) {
+  try {
+    const c10::Device device(name);
+    at::empty({1}, at::TensorOptions().device(device));
+    return device;
+  } catch (const std::exception&) {  // c10::Error, but backends throw what they like
+    fail_input("--device ", quoted(name),
+               " is not a device that this build of LibTorch can use; try cpu");
+  }
+}
 
 bool has_native_bfloat16(c10::Device device) {
   if (!device.is_cpu()) return true;

@@ -24,7 +24,7 @@ bool is_decayed(const ParameterSpec& spec) {
 
 Learner::Learner(const ModelConfig& config, const TrainOptions& options)
     : table_(parameter_table(config)), clipper_(options.clip) {
-  const c10::Device device(options.device);
+  const c10::Device device = open_device(options.device);
   const at::ScalarType compute = parse_compute_dtype(options.dtype, device);
   std::vector<at::Tensor> leaves;
   std::vector<OptimParam> for_muon, for_adamw;
