@@ -109,7 +109,7 @@ TEST(ParametersTest, InitialValuesHaveTheirDistribution) {
     EXPECT_LT(std::abs(m.deviation / deviation - 1), 5 / std::sqrt(n));
     EXPECT_LT(std::abs(m.kurtosis - kurtosis), 25 / std::sqrt(n));
   };
-  const double residual = 0.02 / std::sqrt(16.0);
+  const double residual = 0.02 / std::sqrt(2.0 * double(config.num_hidden_layers));
   expect("embed.weight", 0.02, 3);
   expect("head.weight", 0.02, 3);
   expect("layers.3.qkvg.weight", 0.02, 3);
