@@ -45,6 +45,11 @@ OptionalTensor doc_start_mask(const OptionalTensor& doc_start, const at::Tensor&
   return doc_start->ne(0).to(like.device(), dtype);
 }
 
+at::Tensor doc_start_bytes(const OptionalTensor& doc_start) {
+  if (!doc_start || !doc_start->any().item<bool>()) return {};
+  return doc_start->ne(0).to(at::kByte).contiguous();
+}
+
 bool any_requires_grad(std::initializer_list<const OptionalTensor*> tensors) {
   return c10::GradMode::is_enabled() &&
          std::any_of(tensors.begin(), tensors.end(),

@@ -2,6 +2,7 @@
 #include "ops/gla_chunk/gla_chunk.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -74,11 +75,16 @@ class GlaChunkNode : public torch::autograd::Function<GlaChunkNode> {
     };
     const at::Tensor grad_o = grads[0].defined() ? grads[0] : at::zeros_like(v);
     const at::AutoDispatchBelowADInplaceOrView below;
-    auto [dq, dk, dv, dstate] =
+    const auto like = [](const at::Tensor& x) {
+      return at::empty_like(x, {}, at::MemoryFormat::Contiguous);
+    };
+    at::Tensor d_q = like(saved[0]), d_k = like(saved[1]), d_v = like(v);
+    at::Tensor d_state =
         entry.call(grad_o, optional(grads[1]), saved[0], saved[1], v, saved[3], saved[4],
-                   optional(saved[5]), context->saved_data["chunk_size"].toInt());
-    if (!context->saved_data["has_state"].toBool()) dstate = at::Tensor();
-    return {dq, dk, dv, at::Tensor(), dstate, at::Tensor(), at::Tensor()};
+                   optional(saved[5]), context->saved_data["chunk_size"].toInt(),
+                   /*accumulate=*/false, d_q, d_k, d_v);
+    if (!context->saved_data["has_state"].toBool()) d_state = at::Tensor();
+    return {d_q, d_k, d_v, at::Tensor(), d_state, at::Tensor(), at::Tensor()};
   }
 };
 
@@ -122,8 +128,8 @@ TORCH_LIBRARY_FRAGMENT(laplace, library) {
       "doc_start, int chunk_size) -> (Tensor, Tensor, Tensor)");
   library.def(
       "gla_chunk_backward(Tensor grad_o, Tensor? grad_state_out, Tensor q, Tensor k, Tensor v, "
-      "Tensor log_decay, Tensor chunk_states, Tensor? doc_start, int chunk_size) -> (Tensor, "
-      "Tensor, Tensor, Tensor)");
+      "Tensor log_decay, Tensor chunk_states, Tensor? doc_start, int chunk_size, bool accumulate, "
+      "Tensor(a!) d_q, Tensor(b!) d_k, Tensor(c!) d_v) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(laplace, CompositeExplicitAutograd, library) {

@@ -35,15 +35,24 @@ std::tuple<at::Tensor, at::Tensor> gla_chunk(const at::Tensor& q, const at::Tens
                                              int64_t chunk_size);
 
 // The two halves a device implements (`laplace::gla_chunk_forward`, `laplace::gla_chunk_backward`).
-// chunk_states [B,H,N,dk,dv], N = ceil(T/C): the state entering each chunk, kept for backward.
+// chunk_states [B,H,N,dk,dv] float32 (float64): the state entering each chunk, kept for backward. A
+// device may take smaller chunks than chunk_size: N is its own.
 using GlaChunkForward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& log_decay,
     const std::optional<at::Tensor>& state, const std::optional<at::Tensor>& doc_start,
     int64_t chunk_size);
-// grad_o as o, grad_state_out as state (absent: zero); returns the gradients of q, k, v, state.
-using GlaChunkBackward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
-    const at::Tensor& grad_o, const std::optional<at::Tensor>& grad_state_out, const at::Tensor& q,
-    const at::Tensor& k, const at::Tensor& v, const at::Tensor& log_decay,
-    const at::Tensor& chunk_states, const std::optional<at::Tensor>& doc_start, int64_t chunk_size);
+// grad_o as o, grad_state_out as state (absent: zero). Writes the gradients of q, k, v, or adds
+// them to what d_q, d_k, d_v hold with `accumulate`; returns that of the state.
+using GlaChunkBackward = at::Tensor(const at::Tensor& grad_o,
+                                    const std::optional<at::Tensor>& grad_state_out,
+                                    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                    const at::Tensor& log_decay, const at::Tensor& chunk_states,
+                                    const std::optional<at::Tensor>& doc_start, int64_t chunk_size,
+                                    bool accumulate, at::Tensor& d_q, at::Tensor& d_k,
+                                    at::Tensor& d_v);
+
+// The form in ATen operators, for every device and dtype.
+GlaChunkForward gla_chunk_forward_portable;
+GlaChunkBackward gla_chunk_backward_portable;
 
 }  // namespace laplace::ops

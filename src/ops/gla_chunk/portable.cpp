@@ -115,7 +115,9 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
 
 at::Tensor transposed(const at::Tensor& x) { return x.transpose(3, 4); }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(
+}  // namespace
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> gla_chunk_forward_portable(
     const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
     const at::Tensor& log_decay, const OptionalTensor& state, const OptionalTensor& doc_start,
     int64_t chunk_size) {
@@ -139,10 +141,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(
 // With A = within, r = read, w = write and dS' the gradient of the state that leaves a chunk:
 //   dP = (dO V^T) * A      dQ = dP K + r * (dO S^T)       dK = dP^T Q + w * (V dS'^T)
 //   dV = (Q K^T * A)^T dO + (w * K) dS'                   dS = lambda^L dS' + (r * Q)^T dO
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
-    const at::Tensor& grad_o, const OptionalTensor& grad_state_out, const at::Tensor& q_in,
-    const at::Tensor& k_in, const at::Tensor& v_in, const at::Tensor& log_decay,
-    const at::Tensor& chunk_states, const OptionalTensor& doc_start, int64_t chunk_size) {
+at::Tensor gla_chunk_backward_portable(const at::Tensor& grad_o,
+                                       const OptionalTensor& grad_state_out, const at::Tensor& q_in,
+                                       const at::Tensor& k_in, const at::Tensor& v_in,
+                                       const at::Tensor& log_decay, const at::Tensor& chunk_states,
+                                       const OptionalTensor& doc_start, int64_t chunk_size,
+                                       bool accumulate, at::Tensor& d_q, at::Tensor& d_k,
+                                       at::Tensor& d_v) {
   const Shape s = shape_of(q_in, v_in, chunk_size);
   const Tables tables = make_tables(s, q_in, log_decay, doc_start);
   const at::Tensor q = split(q_in, s), k = split(k_in, s), v = split(v_in, s);
@@ -164,15 +169,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
   const at::Tensor dk =
       product(transposed(dP), q).add_(product(v, transposed(dS_out)).mul_(tables.write));
   const at::Tensor dv = product(transposed(scores), dO).add_(product(k * tables.write, dS_out));
-  const auto dtype = q_in.scalar_type();
-  return {join(dq, s, dtype), join(dk, s, dtype), join(dv, s, dtype), dS};
+  const auto put = [&](const at::Tensor& gradient, at::Tensor& out) {
+    const at::Tensor joined = join(gradient, s, out.scalar_type());
+    accumulate ? out.add_(joined) : out.copy_(joined);
+  };
+  put(dq, d_q);
+  put(dk, d_k);
+  put(dv, d_v);
+  return dS;
 }
-
-}  // namespace
 
 }  // namespace laplace::ops
 
 TORCH_LIBRARY_IMPL(laplace, CompositeExplicitAutograd, library) {
-  library.impl("gla_chunk_forward", laplace::ops::forward);
-  library.impl("gla_chunk_backward", laplace::ops::backward);
+  library.impl("gla_chunk_forward", laplace::ops::gla_chunk_forward_portable);
+  library.impl("gla_chunk_backward", laplace::ops::gla_chunk_backward_portable);
 }

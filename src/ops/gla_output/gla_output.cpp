@@ -2,6 +2,7 @@
 #include "ops/gla_output/gla_output.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -60,9 +61,14 @@ class GlaOutputNode : public torch::autograd::Function<GlaOutputNode> {
     static const auto entry = dispatcher_entry<GlaOutputBackward>("laplace::gla_output_backward");
     const auto s = context->get_saved_variables();
     const at::AutoDispatchBelowADInplaceOrView below;
-    auto [d_o, dq, dk, dv, dg, da, dw] = entry.call(grads[0], s[0], s[1], s[2], s[3], s[4], s[5],
-                                                    s[6], context->saved_data["eps"].toDouble());
-    return {d_o, dq, dk, dv, dg, da, dw, at::Tensor()};
+    const auto like = [](const at::Tensor& x) {
+      return at::empty_like(x, {}, at::MemoryFormat::Contiguous);
+    };
+    at::Tensor d_q = like(s[1]), d_k = like(s[2]), d_v = like(s[3]), d_g = like(s[4]);
+    auto [d_o, d_balance, d_norm] =
+        entry.call(grads[0], s[0], s[1], s[2], s[3], s[4], s[5], s[6],
+                   context->saved_data["eps"].toDouble(), d_q, d_k, d_v, d_g);
+    return {d_o, d_q, d_k, d_v, d_g, d_balance, d_norm, at::Tensor()};
   }
 };
 
@@ -100,8 +106,8 @@ TORCH_LIBRARY_FRAGMENT(laplace, library) {
       "Tensor head_norm, float eps) -> Tensor");
   library.def(
       "gla_output_backward(Tensor grad_y, Tensor o, Tensor q, Tensor k, Tensor v, Tensor g, Tensor "
-      "aug_balance, Tensor head_norm, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor, "
-      "Tensor, Tensor)");
+      "aug_balance, Tensor head_norm, float eps, Tensor(a!) d_q, Tensor(b!) d_k, Tensor(c!) d_v, "
+      "Tensor(d!) d_g) -> (Tensor, Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(laplace, CompositeExplicitAutograd, library) {

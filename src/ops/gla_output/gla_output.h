@@ -26,11 +26,15 @@ using GlaOutputForward = at::Tensor(const at::Tensor& o, const at::Tensor& q, co
                                     const at::Tensor& v, const at::Tensor& g,
                                     const at::Tensor& aug_balance, const at::Tensor& head_norm,
                                     double eps);
-// Returns the gradients of o, q, k, v, g, aug_balance, head_norm.
-using GlaOutputBackward =
-    std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
-        const at::Tensor& grad_y, const at::Tensor& o, const at::Tensor& q, const at::Tensor& k,
-        const at::Tensor& v, const at::Tensor& g, const at::Tensor& aug_balance,
-        const at::Tensor& head_norm, double eps);
+// Writes the gradients of q, k, v, g; returns those of o, aug_balance, head_norm.
+using GlaOutputBackward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
+    const at::Tensor& grad_y, const at::Tensor& o, const at::Tensor& q, const at::Tensor& k,
+    const at::Tensor& v, const at::Tensor& g, const at::Tensor& aug_balance,
+    const at::Tensor& head_norm, double eps, at::Tensor& d_q, at::Tensor& d_k, at::Tensor& d_v,
+    at::Tensor& d_g);
+
+// The form in ATen operators, for every device and dtype.
+GlaOutputForward gla_output_forward_portable;
+GlaOutputBackward gla_output_backward_portable;
 
 }  // namespace laplace::ops

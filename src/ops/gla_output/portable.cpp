@@ -15,9 +15,12 @@ at::Tensor per_head(const at::Tensor& head_norm, int64_t H, at::ScalarType dtype
   return head_norm.to(dtype).unsqueeze(1).expand({tiers, H / tiers, dv}).reshape({H, dv});
 }
 
-at::Tensor forward(const at::Tensor& o, const at::Tensor& q, const at::Tensor& k,
-                   const at::Tensor& v, const at::Tensor& g, const at::Tensor& aug_balance,
-                   const at::Tensor& head_norm, double eps) {
+}  // namespace
+
+at::Tensor gla_output_forward_portable(const at::Tensor& o, const at::Tensor& q,
+                                       const at::Tensor& k, const at::Tensor& v,
+                                       const at::Tensor& g, const at::Tensor& aug_balance,
+                                       const at::Tensor& head_norm, double eps) {
   const auto dtype = sum_dtype(o.scalar_type());
   const at::Tensor dot =
       (q.to(dtype) * k.to(dtype)).mul_(aug_balance.to(dtype)).sum(-1, /*keepdim=*/true);
@@ -32,10 +35,11 @@ at::Tensor forward(const at::Tensor& o, const at::Tensor& q, const at::Tensor& k
 //   dg = dy n silu'(g)     du = dy silu(g) w      dz = rstd (du - u mean(du u))      dw = sum dy
 //   silu(g) u do = dz      dv = p dz      d(dot) = p (1-p) dz . v      dq = d(dot) a k  ...    with
 //   p = sigmoid(dot)
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>
-backward(const at::Tensor& grad_y, const at::Tensor& o, const at::Tensor& q_in,
-         const at::Tensor& k_in, const at::Tensor& v_in, const at::Tensor& g_in,
-         const at::Tensor& aug_balance, const at::Tensor& head_norm, double eps) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> gla_output_backward_portable(
+    const at::Tensor& grad_y, const at::Tensor& o, const at::Tensor& q_in, const at::Tensor& k_in,
+    const at::Tensor& v_in, const at::Tensor& g_in, const at::Tensor& aug_balance,
+    const at::Tensor& head_norm, double eps, at::Tensor& d_q, at::Tensor& d_k, at::Tensor& d_v,
+    at::Tensor& d_g) {
   const auto out = o.scalar_type();
   const auto dtype = sum_dtype(out);
   const int64_t H = o.size(2), dv_size = o.size(3), tiers = head_norm.size(0);
@@ -62,20 +66,16 @@ backward(const at::Tensor& grad_y, const at::Tensor& o, const at::Tensor& q_in,
   const at::Tensor d_dot = (dz * v).sum(-1, true).mul_(p).mul_(1 - p);  // [B,T,H,1]
   const at::Tensor d_a = (qk * d_dot).sum(at::IntArrayRef{0, 1});
   const at::Tensor scaled = a * d_dot;
-  return {dz.to(out),
-          (scaled * k).to(out),
-          (scaled * q).to(out),
-          (dz * p).to(out),
-          dg.to(out),
-          d_a.to(aug_balance.scalar_type()),
-          dw.to(head_norm.scalar_type())};
+  d_q.copy_(scaled * k);
+  d_k.copy_(scaled * q);
+  d_v.copy_(dz * p);
+  d_g.copy_(dg);
+  return {dz.to(out), d_a.to(aug_balance.scalar_type()), dw.to(head_norm.scalar_type())};
 }
-
-}  // namespace
 
 }  // namespace laplace::ops
 
 TORCH_LIBRARY_IMPL(laplace, CompositeExplicitAutograd, library) {
-  library.impl("gla_output_forward", laplace::ops::forward);
-  library.impl("gla_output_backward", laplace::ops::backward);
+  library.impl("gla_output_forward", laplace::ops::gla_output_forward_portable);
+  library.impl("gla_output_backward", laplace::ops::gla_output_backward_portable);
 }

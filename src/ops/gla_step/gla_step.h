@@ -16,4 +16,7 @@ at::Tensor gla_step(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
 using GlaStep = at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const at::Tensor& log_decay, at::Tensor& state);
 
+// The form in ATen operators, for every device and dtype.
+GlaStep gla_step_portable;
+
 }  // namespace laplace::ops

@@ -10,10 +10,10 @@
 
 namespace laplace::ops {
 
-namespace {
+namespace {}  // namespace
 
-at::Tensor step(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                const at::Tensor& log_decay, at::Tensor& state) {
+at::Tensor gla_step_portable(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const at::Tensor& log_decay, at::Tensor& state) {
   const auto dtype = state.scalar_type();
   // S lambda as S + S (lambda - 1): a lambda rounded to float32 would drift over thousands of
   // tokens.
@@ -24,10 +24,8 @@ at::Tensor step(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   return (state * (q.to(dtype) * scale).unsqueeze(-1)).sum(2).to(q.scalar_type());
 }
 
-}  // namespace
-
 }  // namespace laplace::ops
 
 TORCH_LIBRARY_IMPL(laplace, CompositeExplicitAutograd, library) {
-  library.impl("gla_step", laplace::ops::step);
+  library.impl("gla_step", laplace::ops::gla_step_portable);
 }

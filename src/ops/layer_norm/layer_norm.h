@@ -29,4 +29,8 @@ using LayerNormBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor& g
                                                              const at::Tensor& mean,
                                                              const at::Tensor& rstd);
 
+// The form in ATen operators, for every device and dtype.
+LayerNormForward layer_norm_forward_portable;
+LayerNormBackward layer_norm_backward_portable;
+
 }  // namespace laplace::ops

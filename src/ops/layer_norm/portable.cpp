@@ -8,11 +8,11 @@
 
 namespace laplace::ops {
 
-namespace {
+namespace {}  // namespace
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& x_in,
-                                                       const at::Tensor& weight, double eps,
-                                                       std::optional<at::ScalarType> out_dtype) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward_portable(
+    const at::Tensor& x_in, const at::Tensor& weight, double eps,
+    std::optional<at::ScalarType> out_dtype) {
   const auto dtype = sum_dtype(x_in.scalar_type());
   const at::Tensor x = x_in.to(dtype);
   const at::Tensor mean = x.mean(-1, /*keepdim=*/true);
@@ -23,9 +23,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& x_in,
 }
 
 // With u = (x - mean) rstd and du = dy * weight:  dx = rstd (du - mean(du) - u mean(du u)).
-std::tuple<at::Tensor, at::Tensor> backward(const at::Tensor& grad_y, const at::Tensor& x,
-                                            const at::Tensor& weight, const at::Tensor& mean,
-                                            const at::Tensor& rstd) {
+std::tuple<at::Tensor, at::Tensor> layer_norm_backward_portable(const at::Tensor& grad_y,
+                                                                const at::Tensor& x,
+                                                                const at::Tensor& weight,
+                                                                const at::Tensor& mean,
+                                                                const at::Tensor& rstd) {
   const auto dtype = rstd.scalar_type();
   const at::Tensor dy = grad_y.to(dtype);
   const at::Tensor u = (x.to(dtype) - mean).mul_(rstd);
@@ -37,11 +39,9 @@ std::tuple<at::Tensor, at::Tensor> backward(const at::Tensor& grad_y, const at::
   return {dx.to(x.scalar_type()), dw.to(weight.scalar_type())};
 }
 
-}  // namespace
-
 }  // namespace laplace::ops
 
 TORCH_LIBRARY_IMPL(laplace, CompositeExplicitAutograd, library) {
-  library.impl("layer_norm_forward", laplace::ops::forward);
-  library.impl("layer_norm_backward", laplace::ops::backward);
+  library.impl("layer_norm_forward", laplace::ops::layer_norm_forward_portable);
+  library.impl("layer_norm_backward", laplace::ops::layer_norm_backward_portable);
 }

@@ -26,4 +26,8 @@ using LinearCrossEntropyForward = std::tuple<at::Tensor, at::Tensor, at::Tensor>
 using LinearLogProb = at::Tensor(const at::Tensor& x, const at::Tensor& weight,
                                  const at::Tensor& target);
 
+// The form in ATen operators, for every device and dtype.
+LinearCrossEntropyForward linear_cross_entropy_forward_portable;
+LinearLogProb linear_log_prob_portable;
+
 }  // namespace laplace::ops

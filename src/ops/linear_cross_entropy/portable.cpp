@@ -26,10 +26,11 @@ at::Tensor shifted_logits(const at::Tensor& x, const at::Tensor& weight, at::Sca
   return logits - logits.amax(1, /*keepdim=*/true);
 }
 
+}  // namespace
+
 // d loss / d logits of a block = (softmax - onehot(target)) / n; nll_loss picks the targets.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& x,
-                                                       const at::Tensor& weight,
-                                                       const at::Tensor& target, bool gradients) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_cross_entropy_forward_portable(
+    const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target, bool gradients) {
   const auto dtype = sum_dtype(x.scalar_type());
   const int64_t n = x.size(0), V = weight.size(0), rows = block_rows(n, V);
   at::Tensor loss = at::zeros({}, x.options().dtype(dtype)), dx, dw;
@@ -57,7 +58,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& x,
   return {loss, dx, dw};
 }
 
-at::Tensor log_prob(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target) {
+at::Tensor linear_log_prob_portable(const at::Tensor& x, const at::Tensor& weight,
+                                    const at::Tensor& target) {
   const auto dtype = sum_dtype(x.scalar_type());
   const int64_t n = x.size(0), rows = block_rows(n, weight.size(0));
   std::vector<at::Tensor> blocks;
@@ -70,11 +72,9 @@ at::Tensor log_prob(const at::Tensor& x, const at::Tensor& weight, const at::Ten
   return at::cat(blocks);
 }
 
-}  // namespace
-
 }  // namespace laplace::ops
 
 TORCH_LIBRARY_IMPL(laplace, CompositeExplicitAutograd, library) {
-  library.impl("linear_cross_entropy_forward", laplace::ops::forward);
-  library.impl("linear_log_prob", laplace::ops::log_prob);
+  library.impl("linear_cross_entropy_forward", laplace::ops::linear_cross_entropy_forward_portable);
+  library.impl("linear_log_prob", laplace::ops::linear_log_prob_portable);
 }

@@ -75,16 +75,19 @@ at::Tensor window_mask(const Inputs& in) {
   return at::cat(rows, 1);
 }
 
-std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x, const at::Tensor& weight,
-                                           const OptionalTensor& window,
-                                           const OptionalTensor& doc_start) {
+}  // namespace
+
+std::tuple<at::Tensor, at::Tensor> short_conv_forward_portable(const at::Tensor& x,
+                                                               const at::Tensor& weight,
+                                                               const OptionalTensor& window,
+                                                               const OptionalTensor& doc_start) {
   const Inputs in = gather(x, weight, window, doc_start);
   const at::Tensor y = at::silu(convolve(in)).to(x.scalar_type());
   const at::Tensor last = in.past.slice(1, in.T);
   return {y, in.masks.empty() ? last.clone() : last * window_mask(in)};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(
+std::tuple<at::Tensor, at::Tensor, at::Tensor> short_conv_backward_portable(
     const at::Tensor& grad_y, const OptionalTensor& grad_window_out, const at::Tensor& x,
     const at::Tensor& weight, const OptionalTensor& window, const OptionalTensor& doc_start) {
   const Inputs in = gather(x, weight, window, doc_start);
@@ -107,11 +110,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(
           at::stack(d_weight, 1).to(weight.scalar_type()), d_past.slice(1, 0, in.k).clone()};
 }
 
-}  // namespace
-
 }  // namespace laplace::ops
 
 TORCH_LIBRARY_IMPL(laplace, CompositeExplicitAutograd, library) {
-  library.impl("short_conv_forward", laplace::ops::forward);
-  library.impl("short_conv_backward", laplace::ops::backward);
+  library.impl("short_conv_forward", laplace::ops::short_conv_forward_portable);
+  library.impl("short_conv_backward", laplace::ops::short_conv_backward_portable);
 }

@@ -35,4 +35,8 @@ using ShortConvBackward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor& weight, const std::optional<at::Tensor>& window,
     const std::optional<at::Tensor>& doc_start);
 
+// The form in ATen operators, for every device and dtype.
+ShortConvForward short_conv_forward_portable;
+ShortConvBackward short_conv_backward_portable;
+
 }  // namespace laplace::ops

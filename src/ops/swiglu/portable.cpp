@@ -7,9 +7,9 @@
 
 namespace laplace::ops {
 
-namespace {
+namespace {}  // namespace
 
-at::Tensor forward(const at::Tensor& gate_up) {
+at::Tensor swiglu_forward_portable(const at::Tensor& gate_up) {
   const auto dtype = sum_dtype(gate_up.scalar_type());
   const int64_t F = gate_up.size(-1) / 2;
   const at::Tensor gate = gate_up.narrow(-1, 0, F).to(dtype),
@@ -18,7 +18,7 @@ at::Tensor forward(const at::Tensor& gate_up) {
 }
 
 // d silu(g) / dg = s (1 + g (1 - s)), s = sigmoid(g).
-at::Tensor backward(const at::Tensor& grad_y, const at::Tensor& gate_up) {
+at::Tensor swiglu_backward_portable(const at::Tensor& grad_y, const at::Tensor& gate_up) {
   const auto dtype = sum_dtype(gate_up.scalar_type());
   const int64_t F = gate_up.size(-1) / 2;
   const at::Tensor gate = gate_up.narrow(-1, 0, F).to(dtype),
@@ -30,11 +30,9 @@ at::Tensor backward(const at::Tensor& grad_y, const at::Tensor& gate_up) {
   return at::cat({(dy * up).mul_(d_silu), dy * silu}, -1).to(gate_up.scalar_type());
 }
 
-}  // namespace
-
 }  // namespace laplace::ops
 
 TORCH_LIBRARY_IMPL(laplace, CompositeExplicitAutograd, library) {
-  library.impl("swiglu_forward", laplace::ops::forward);
-  library.impl("swiglu_backward", laplace::ops::backward);
+  library.impl("swiglu_forward", laplace::ops::swiglu_forward_portable);
+  library.impl("swiglu_backward", laplace::ops::swiglu_backward_portable);
 }

@@ -14,4 +14,8 @@ at::Tensor swiglu(const at::Tensor& gate_up);
 using SwigluForward = at::Tensor(const at::Tensor& gate_up);
 using SwigluBackward = at::Tensor(const at::Tensor& grad_y, const at::Tensor& gate_up);
 
+// The form in ATen operators, for every device and dtype.
+SwigluForward swiglu_forward_portable;
+SwigluBackward swiglu_backward_portable;
+
 }  // namespace laplace::ops

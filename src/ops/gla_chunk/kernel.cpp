@@ -1,0 +1,319 @@
+// See kernel.h. Names as in gla_chunk.h: P the masked scores of a chunk, S the state entering it.
+#include "ops/gla_chunk/kernel.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/simd/targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/gla_chunk/kernel.cpp"
+#include <hwy/aligned_allocator.h>
+#include <hwy/foreach_target.h>
+
+#include "ops/gla_chunk/small_gemm-inl.h"
+#include "ops/simd/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace laplace::ops::HWY_NAMESPACE {
+
+// A float32 matrix in the workspace; rows are whole vectors, zero behind the last column.
+struct Matrix {
+  float* data;
+  size_t columns, stride;
+
+  float* row(size_t i) const { return data + i * stride; }
+  Broadcast plain() const { return {data, stride, 1}; }
+  Broadcast transposed() const { return {data, 1, stride}; }
+};
+
+// One block of memory, cut into matrices.
+class Workspace {
+ public:
+  explicit Workspace(size_t floats) : memory_(hwy::AllocateAligned<float>(floats)) {
+    std::fill_n(memory_.get(), floats, 0.0f);
+  }
+  Matrix matrix(size_t rows, size_t columns) {
+    const Matrix m{memory_.get() + used_, columns, whole_vectors(columns)};
+    used_ += rows * m.stride;
+    return m;
+  }
+
+ private:
+  hwy::AlignedFreeUniquePtr<float[]> memory_;
+  size_t used_ = 0;
+};
+
+// to[i] = from[i] * scale
+template <class X>
+HWY_INLINE void copy_row(const X* from, size_t n, float scale, float* to) {
+  for (size_t i = 0; i < n; i += kLanes) {
+    store_full(hn::Mul(load(from + i, n - i), splat(scale)), to + i);
+  }
+}
+
+template <class X>
+HWY_INLINE void put_row(const float* from, size_t n, bool add, X* to) {
+  for (size_t i = 0; i < n; i += kLanes) {
+    Vec x = load_full(from + i);
+    if (add) x = hn::Add(x, load(to + i, n - i));
+    store(x, to + i, n - i);
+  }
+}
+
+HWY_INLINE void transpose(const Matrix& from, size_t rows, const Matrix& to) {
+  for (size_t i = 0; i < rows; ++i) {
+    const float* const row = from.row(i);
+    for (size_t j = 0; j < from.columns; ++j) to.data[j * to.stride + i] = row[j];
+  }
+}
+
+// Where a chunk lies and what its documents leave of it.
+struct Chunk {
+  int64_t first, length;  // tokens of the sequence
+  bool has_start = false;
+  int64_t first_start = 0;              // rows before it belong to the document that entered
+  int64_t last_start = 0;               // rows from it on belong to the document that leaves
+  int64_t document[kGlaMaxChunk] = {};  // the row where a row's document begins, 0 for the entering
+};
+
+template <class X>
+HWY_INLINE Chunk chunk_at(const GlaChunkHeads<X>& a, int64_t b, int64_t n) {
+  Chunk chunk{n * a.C, std::min(a.C, a.T - n * a.C)};
+  chunk.first_start = chunk.length;
+  if (a.doc_start == nullptr) return chunk;
+  const uint8_t* const starts = a.doc_start + b * a.T + chunk.first;
+  int64_t begin = 0;
+  for (int64_t i = 0; i < chunk.length; ++i) {
+    if (starts[i] != 0) {
+      if (!chunk.has_start) chunk.first_start = i;
+      chunk.has_start = true;
+      chunk.last_start = begin = i;
+    }
+    chunk.document[i] = begin;
+  }
+  return chunk;
+}
+
+// scores(i,j) *= dk^-1/2 lambda^{i-j}, and zero where j > i or j is of an earlier document.
+HWY_INLINE void mask_scores(const GlaDecay& decay, int64_t C, const Chunk& chunk,
+                            const Matrix& scores) {
+  for (int64_t i = 0; i < chunk.length; ++i) {
+    float* const row = scores.row(size_t(i));
+    const float* const powers = decay.within.data() + (C - 1 - i);
+    const int64_t block_end = std::min<int64_t>((i / kBlockRows + 1) * kBlockRows, chunk.length);
+    for (size_t j = 0; j < size_t(block_end); j += kLanes) {
+      store_full(hn::Mul(load_full(row + j), load_full(powers + j)), row + j);
+    }
+    std::fill_n(row, chunk.document[i], 0.0f);
+  }
+}
+
+// What row i takes from the entering state, and gives to the leaving one.
+HWY_INLINE float read_scale(const GlaDecay& decay, const Chunk& chunk, int64_t i) {
+  return i < chunk.first_start ? decay.read[size_t(i)] : 0.0f;
+}
+HWY_INLINE float write_scale(const GlaDecay& decay, const Chunk& chunk, int64_t i) {
+  return i < chunk.last_start ? 0.0f : decay.powers[size_t(chunk.length - 1 - i)];
+}
+
+// S lambda^L as S + S (lambda^L - 1), see portable.cpp; nothing is left behind a document's start.
+HWY_INLINE void fade_state(const GlaDecay& decay, const Chunk& chunk, size_t dk, const Matrix& S) {
+  const Vec fade = splat(chunk.has_start ? -1.0f : decay.fade(chunk.length));
+  for (size_t i = 0; i < dk * S.stride; i += kLanes) {
+    const Vec s = load_full(S.data + i);
+    store_full(hn::MulAdd(s, fade, s), S.data + i);
+  }
+}
+
+HWY_INLINE void load_state(const float* from, size_t dk, const Matrix& S) {
+  for (size_t i = 0; i < dk; ++i) copy_row(from + i * S.columns, S.columns, 1.0f, S.row(i));
+}
+HWY_INLINE void store_state(const Matrix& S, size_t dk, float* to) {
+  for (size_t i = 0; i < dk; ++i) put_row(S.row(i), S.columns, false, to + i * S.columns);
+}
+
+template <class X>
+void forward(const GlaChunkHeads<X>& a, int64_t b, int64_t h) {
+  const size_t dk = size_t(a.dk), dv = size_t(a.dv), C = size_t(a.C);
+  const GlaDecay& decay = a.decay[h];
+  Workspace workspace(2 * C * whole_vectors(dk) + 2 * C * whole_vectors(dv) +
+                      (dk + C) * whole_vectors(C) + dk * whole_vectors(dv));
+  const Matrix Q = workspace.matrix(C, dk), K = workspace.matrix(C, dk),
+               V = workspace.matrix(C, dv), O = workspace.matrix(C, dv),
+               Kt = workspace.matrix(dk, C), P = workspace.matrix(C, C),
+               S = workspace.matrix(dk, dv);
+  const int64_t state_size = a.dk * a.dv;
+  if (a.state != nullptr) load_state(a.state + (b * a.H + h) * state_size, dk, S);
+  for (int64_t n = 0; n < a.N; ++n) {
+    const Chunk chunk = chunk_at(a, b, n);
+    const size_t L = size_t(chunk.length);
+    store_state(S, dk, a.chunk_states + ((b * a.H + h) * a.N + n) * state_size);
+    for (size_t i = 0; i < L; ++i) {
+      const int64_t token = b * a.T + chunk.first + int64_t(i);
+      copy_row(a.q.at(token, h), dk, 1.0f, Q.row(i));
+      copy_row(a.k.at(token, h), dk, 1.0f, K.row(i));
+      copy_row(a.v.at(token, h), dv, 1.0f, V.row(i));
+    }
+    transpose(K, L, Kt);
+    small_gemm<Part::kLowerResult>(L, L, dk, Q.plain(), Kt.data, Kt.stride, P.data, P.stride,
+                                   false);
+    mask_scores(decay, a.C, chunk, P);
+    small_gemm<Part::kLowerA>(L, dv, L, P.plain(), V.data, V.stride, O.data, O.stride, false);
+    for (size_t i = 0; i < L; ++i) {
+      copy_row(Q.row(i), dk, read_scale(decay, chunk, int64_t(i)), Q.row(i));
+      copy_row(K.row(i), dk, write_scale(decay, chunk, int64_t(i)), K.row(i));
+    }
+    small_gemm<Part::kAll>(L, dv, dk, Q.plain(), S.data, S.stride, O.data, O.stride, true);
+    for (size_t i = 0; i < L; ++i) {
+      put_row(O.row(i), dv, false, a.o.at(b * a.T + chunk.first + int64_t(i), h));
+    }
+    fade_state(decay, chunk, dk, S);
+    small_gemm<Part::kAll>(dk, dv, L, K.transposed(), V.data, V.stride, S.data, S.stride, true);
+  }
+  store_state(S, dk, a.state_out + (b * a.H + h) * state_size);
+}
+
+// Everything backward keeps of one head.
+struct Gradients {
+  Gradients(size_t C, size_t dk, size_t dv)
+      : workspace(4 * C * whole_vectors(dk) + 5 * C * whole_vectors(dv) +
+                  (2 * C + dk + dv) * whole_vectors(C) + 2 * dv * whole_vectors(dk) +
+                  2 * dk * whole_vectors(dv)),
+        Q(workspace.matrix(C, dk)),
+        K(workspace.matrix(C, dk)),
+        dQ(workspace.matrix(C, dk)),
+        dK(workspace.matrix(C, dk)),
+        V(workspace.matrix(C, dv)),
+        dO(workspace.matrix(C, dv)),
+        dO_read(workspace.matrix(C, dv)),
+        dV(workspace.matrix(C, dv)),
+        P(workspace.matrix(C, C)),
+        dP(workspace.matrix(C, C)),
+        Kt(workspace.matrix(dk, C)),
+        Vt(workspace.matrix(dv, C)),
+        St(workspace.matrix(dv, dk)),
+        dSt(workspace.matrix(dv, dk)),
+        S(workspace.matrix(dk, dv)),
+        dS(workspace.matrix(dk, dv)) {}
+
+  Workspace workspace;
+  Matrix Q, K, dQ, dK, V, dO, dO_read, dV, P, dP, Kt, Vt, St, dSt, S, dS;
+};
+
+// The gradients of one chunk's q, k, v from dO and the dS that leaves it, then the dS that enters.
+//   dP = mask * (dO V^T)      dQ = dP K + read * (dO S^T)      dK = dP^T Q + write * (V dS^T)
+//   dV = P^T dO + write * (K dS)      dS <- lambda^L dS + Q^T (read * dO)
+HWY_INLINE void chunk_gradients(const GlaDecay& decay, int64_t C, const Chunk& chunk,
+                                const Gradients& w) {
+  const size_t L = size_t(chunk.length), dk = w.Q.columns, dv = w.V.columns;
+  transpose(w.K, L, w.Kt);
+  transpose(w.V, L, w.Vt);
+  transpose(w.S, dk, w.St);
+  transpose(w.dS, dk, w.dSt);
+  const auto product = [&]<Part kPart>(std::integral_constant<Part, kPart>, size_t m, size_t k,
+                                       Broadcast x, const Matrix& y, const Matrix& out, bool add)
+                           HWY_ATTR {
+                             small_gemm<kPart>(m, kPart == Part::kLowerResult ? L : y.columns, k, x,
+                                               y.data, y.stride, out.data, out.stride, add);
+                           };
+  constexpr std::integral_constant<Part, Part::kAll> kAll;
+  constexpr std::integral_constant<Part, Part::kLowerResult> kLowerResult;
+  constexpr std::integral_constant<Part, Part::kLowerA> kLowerA;
+  constexpr std::integral_constant<Part, Part::kUpperA> kUpperA;
+
+  product(kLowerResult, L, dk, w.Q.plain(), w.Kt, w.P, false);
+  product(kLowerResult, L, dv, w.dO.plain(), w.Vt, w.dP, false);
+  mask_scores(decay, C, chunk, w.P);
+  mask_scores(decay, C, chunk, w.dP);
+  for (size_t i = 0; i < L; ++i) {
+    copy_row(w.dO.row(i), dv, read_scale(decay, chunk, int64_t(i)), w.dO_read.row(i));
+  }
+  product(kLowerA, L, L, w.dP.plain(), w.K, w.dQ, false);
+  product(kAll, L, dv, w.dO_read.plain(), w.St, w.dQ, true);
+  product(kUpperA, L, L, w.dP.transposed(), w.Q, w.dK, false);
+  product(kUpperA, L, L, w.P.transposed(), w.dO, w.dV, false);
+  for (size_t i = 0; i < L; ++i) {
+    const float write = write_scale(decay, chunk, int64_t(i));
+    copy_row(w.V.row(i), dv, write, w.V.row(i));
+    copy_row(w.K.row(i), dk, write, w.K.row(i));
+  }
+  product(kAll, L, dv, w.V.plain(), w.dSt, w.dK, true);
+  product(kAll, L, dk, w.K.plain(), w.dS, w.dV, true);
+  fade_state(decay, chunk, dk, w.dS);
+  product(kAll, dk, L, w.Q.transposed(), w.dO_read, w.dS, true);
+}
+
+template <class X>
+void backward(const GlaChunkHeads<X>& a, int64_t b, int64_t h) {
+  const size_t dk = size_t(a.dk), dv = size_t(a.dv);
+  const Gradients w(size_t(a.C), dk, dv);
+  const int64_t head = b * a.H + h, state_size = a.dk * a.dv;
+  if (a.d_state_out != nullptr) load_state(a.d_state_out + head * state_size, dk, w.dS);
+  for (int64_t n = a.N - 1; n >= 0; --n) {
+    const Chunk chunk = chunk_at(a, b, n);
+    load_state(a.chunk_states + (head * a.N + n) * state_size, dk, w.S);
+    for (int64_t i = 0; i < chunk.length; ++i) {
+      const int64_t token = b * a.T + chunk.first + i;
+      copy_row(a.q.at(token, h), dk, 1.0f, w.Q.row(size_t(i)));
+      copy_row(a.k.at(token, h), dk, 1.0f, w.K.row(size_t(i)));
+      copy_row(a.v.at(token, h), dv, 1.0f, w.V.row(size_t(i)));
+      copy_row(a.d_o.at(token, h), dv, 1.0f, w.dO.row(size_t(i)));
+    }
+    chunk_gradients(a.decay[h], a.C, chunk, w);
+    for (int64_t i = 0; i < chunk.length; ++i) {
+      const int64_t token = b * a.T + chunk.first + i;
+      put_row(w.dQ.row(size_t(i)), dk, a.accumulate, a.d_q.at(token, h));
+      put_row(w.dK.row(size_t(i)), dk, a.accumulate, a.d_k.at(token, h));
+      put_row(w.dV.row(size_t(i)), dv, a.accumulate, a.d_v.at(token, h));
+    }
+  }
+  store_state(w.dS, dk, a.d_state + head * state_size);
+}
+
+#define LAPLACE_DEFINE(name, X)                                                             \
+  void Forward##name(const GlaChunkHeads<X>& a, int64_t b, int64_t h) { forward(a, b, h); } \
+  void Backward##name(const GlaChunkHeads<X>& a, int64_t b, int64_t h) { backward(a, b, h); }
+LAPLACE_DEFINE(F, float)
+LAPLACE_DEFINE(B, BFloat16)
+#undef LAPLACE_DEFINE
+
+}  // namespace laplace::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace laplace::ops {
+
+GlaDecay::GlaDecay(float log_decay, int64_t dk, int64_t C)
+    : within(size_t(3 * C) + 32),
+      read(static_cast<size_t>(C)),
+      powers(static_cast<size_t>(C)),
+      fades(size_t(C) + 1) {
+  const double scale = 1.0 / std::sqrt(double(dk));
+  const auto power = [&](int64_t n) { return std::exp(double(log_decay) * double(n)); };
+  for (int64_t n = 0; n < C; ++n) {
+    within[size_t(C - 1 - n)] = float(scale * power(n));
+    read[size_t(n)] = float(scale * power(n + 1));
+    powers[size_t(n)] = float(power(n));
+  }
+  for (int64_t n = 0; n <= C; ++n) {
+    fades[size_t(n)] = float(std::expm1(double(log_decay) * double(n)));
+  }
+}
+
+#define LAPLACE_DISPATCH(name, X)                                                 \
+  HWY_EXPORT(Forward##name);                                                      \
+  HWY_EXPORT(Backward##name);                                                     \
+  template <>                                                                     \
+  void gla_chunk_head(const GlaChunkHeads<X>& a, int64_t b, int64_t h) {          \
+    HWY_DYNAMIC_DISPATCH(Forward##name)(a, b, h);                                 \
+  }                                                                               \
+  template <>                                                                     \
+  void gla_chunk_head_backward(const GlaChunkHeads<X>& a, int64_t b, int64_t h) { \
+    HWY_DYNAMIC_DISPATCH(Backward##name)(a, b, h);                                \
+  }
+LAPLACE_DISPATCH(F, float)
+LAPLACE_DISPATCH(B, BFloat16)
+#undef LAPLACE_DISPATCH
+
+}  // namespace laplace::ops
+#endif  // HWY_ONCE

@@ -1,0 +1,117 @@
+// See kernel.h. The variance is taken of the centred values, as in the portable form.
+#include "ops/layer_norm/kernel.h"
+
+#include <cmath>
+
+#include "ops/simd/targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/layer_norm/kernel.cpp"
+#include <hwy/foreach_target.h>
+
+#include "ops/simd/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace laplace::ops::HWY_NAMESPACE {
+
+template <class X, class Y>
+HWY_INLINE void forward_row(const LayerNormRows<X, Y>& a, int64_t row) {
+  const size_t D = size_t(a.D);
+  const X* const x = a.x + row * a.D;
+  Y* const y = a.y + row * a.D;
+  Vec sum = splat(0);
+  for (size_t i = 0; i < D; i += kLanes) sum = hn::Add(sum, load(x + i, D - i));
+  const float mean = sum_lanes(sum) / float(D);
+  const Vec m = splat(mean);
+  Vec squares = splat(0);
+  for (size_t i = 0; i < D; i += kLanes) {
+    const Vec c = first_lanes(hn::Sub(load(x + i, D - i), m), D - i);
+    squares = hn::MulAdd(c, c, squares);
+  }
+  const float rstd = float(1.0 / std::sqrt(double(sum_lanes(squares)) / double(D) + a.eps));
+  const Vec r = splat(rstd);
+  for (size_t i = 0; i < D; i += kLanes) {
+    const Vec u = hn::Mul(hn::Sub(load(x + i, D - i), m), r);
+    store(hn::Mul(u, load(a.weight + i, D - i)), y + i, D - i);
+  }
+  a.mean[row] = mean;
+  a.rstd[row] = rstd;
+}
+
+// With u = (x - mean) rstd and du = dy * weight:  dx = rstd (du - mean(du) - u mean(du u)).
+template <class X, class Y>
+HWY_INLINE void backward_row(const LayerNormRows<X, Y>& a, int64_t row, float* dw) {
+  const size_t D = size_t(a.D);
+  const X* const x = a.x + row * a.D;
+  const Y* const dy = a.dy + row * a.D;
+  X* const dx = a.dx + row * a.D;
+  const Vec m = splat(a.mean[row]), r = splat(a.rstd[row]);
+  Vec sum = splat(0), along = splat(0);
+  for (size_t i = 0; i < D; i += kLanes) {  // behind the end dy is zero
+    const Vec u = hn::Mul(hn::Sub(load(x + i, D - i), m), r);
+    const Vec g = load(dy + i, D - i);
+    const Vec du = hn::Mul(g, load(a.weight + i, D - i));
+    sum = hn::Add(sum, du);
+    along = hn::MulAdd(du, u, along);
+    store(hn::MulAdd(g, u, load(dw + i, D - i)), dw + i, D - i);
+  }
+  const Vec mean_du = splat(sum_lanes(sum) / float(D)),
+            mean_along = splat(sum_lanes(along) / float(D));
+  for (size_t i = 0; i < D; i += kLanes) {
+    const Vec u = hn::Mul(hn::Sub(load(x + i, D - i), m), r);
+    const Vec du = hn::Mul(load(dy + i, D - i), load(a.weight + i, D - i));
+    const Vec centred = hn::NegMulAdd(u, mean_along, hn::Sub(du, mean_du));
+    store(hn::Mul(centred, r), dx + i, D - i);
+  }
+}
+
+template <class X, class Y>
+void forward_rows(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) forward_row(a, row);
+}
+
+template <class X, class Y>
+void backward_rows(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end, float* dw) {
+  for (int64_t i = 0; i < a.D; ++i) dw[i] = 0;
+  for (int64_t row = begin; row < end; ++row) backward_row(a, row, dw);
+}
+
+// Highway's tables hold plain functions: one a combination of dtypes.
+#define LAPLACE_DEFINE(name, X, Y)                                                           \
+  void Forward##name(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end) {             \
+    forward_rows(a, begin, end);                                                             \
+  }                                                                                          \
+  void Backward##name(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end, float* dw) { \
+    backward_rows(a, begin, end, dw);                                                        \
+  }
+LAPLACE_DEFINE(FF, float, float)
+LAPLACE_DEFINE(FB, float, BFloat16)
+LAPLACE_DEFINE(BB, BFloat16, BFloat16)
+LAPLACE_DEFINE(BF, BFloat16, float)
+#undef LAPLACE_DEFINE
+
+}  // namespace laplace::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace laplace::ops {
+
+#define LAPLACE_DISPATCH(name, X, Y)                                                      \
+  HWY_EXPORT(Forward##name);                                                              \
+  HWY_EXPORT(Backward##name);                                                             \
+  template <>                                                                             \
+  void layer_norm_rows(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end) {        \
+    HWY_DYNAMIC_DISPATCH(Forward##name)(a, begin, end);                                   \
+  }                                                                                       \
+  template <>                                                                             \
+  void layer_norm_rows_backward(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end, \
+                                float* dw) {                                              \
+    HWY_DYNAMIC_DISPATCH(Backward##name)(a, begin, end, dw);                              \
+  }
+LAPLACE_DISPATCH(FF, float, float)
+LAPLACE_DISPATCH(FB, float, BFloat16)
+LAPLACE_DISPATCH(BB, BFloat16, BFloat16)
+LAPLACE_DISPATCH(BF, BFloat16, float)
+#undef LAPLACE_DISPATCH
+
+}  // namespace laplace::ops
+#endif  // HWY_ONCE

@@ -1,0 +1,107 @@
+// linear_cross_entropy on the CPU: products of a block of tokens, and the fused kernel between
+// them.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <numeric>
+
+#include "ops/cpu.h"
+#include "ops/linear_cross_entropy/kernel.h"
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
+
+namespace laplace::ops {
+
+namespace {
+
+// A block's logits take at most this many elements (16 MB in float32).
+constexpr int64_t kBlockElements = int64_t{1} << 22;
+
+int64_t block_rows(int64_t n, int64_t V) {
+  return std::clamp<int64_t>(kBlockElements / V, 16, std::max<int64_t>(n, 16));
+}
+
+void softmax_block(const at::Tensor& logits, const int64_t* target, float scale, bool gradients,
+                   double* losses) {
+  const int64_t V = logits.size(1);
+  with_element(logits.scalar_type(), [&]<class T>(T*) {
+    at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
+      std::vector<float> exps(static_cast<size_t>(V));
+      cross_entropy_rows(V, written<T>(logits), target, scale, gradients, exps.data(), losses,
+                         begin, end);
+    });
+  });
+}
+
+// Calls body(first, last, logits) for every block of tokens, with logits that it may overwrite.
+template <class Body>
+void for_blocks(const at::Tensor& x, const at::Tensor& weight, const Body& body) {
+  const int64_t n = x.size(0), V = weight.size(0), rows = std::min(block_rows(n, V), n);
+  const at::Tensor buffer = at::empty({rows, V}, x.options());
+  for (int64_t first = 0; first < n; first += rows) {
+    const int64_t last = std::min(first + rows, n);
+    at::Tensor logits = buffer.narrow(0, 0, last - first);
+    at::mm_out(logits, x.slice(0, first, last), weight.t());
+    body(first, last, logits);
+  }
+}
+
+// dw += d_logits^T x, in float32.
+void add_weight_gradient(const at::Tensor& d_logits, const at::Tensor& x, bool first_block,
+                         at::Tensor& dw) {
+  if (x.scalar_type() == at::kFloat) {
+    at::addmm_out(dw, dw, d_logits.t(), x, first_block ? 0 : 1, 1);
+  } else {
+    const at::Tensor share = at::mm(d_logits.t(), x);
+    first_block ? dw.copy_(share) : dw.add_(share);
+  }
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& x,
+                                                       const at::Tensor& weight,
+                                                       const at::Tensor& target_in,
+                                                       bool gradients) {
+  if (!takes_fused(x)) {
+    return linear_cross_entropy_forward_portable(x, weight, target_in, gradients);
+  }
+  const at::Tensor target = target_in.contiguous();
+  const int64_t n = x.size(0);
+  const auto floats = x.options().dtype(at::kFloat);
+  at::Tensor dx, dw;
+  if (gradients) {
+    dx = at::empty(x.sizes(), x.options());
+    dw = at::empty(weight.sizes(), floats);
+  }
+  std::vector<double> losses(static_cast<size_t>(n));
+  for_blocks(x, weight, [&](int64_t first, int64_t last, const at::Tensor& logits) {
+    softmax_block(logits, read<int64_t>(target) + first, float(1.0 / double(n)), gradients,
+                  losses.data() + first);
+    if (!gradients) return;
+    at::Tensor dx_block = dx.slice(0, first, last);
+    at::mm_out(dx_block, logits, weight);
+    add_weight_gradient(logits, x.slice(0, first, last), first == 0, dw);
+  });
+  const double mean = std::accumulate(losses.begin(), losses.end(), 0.0) / double(n);
+  if (gradients) dw = dw.to(weight.scalar_type());
+  return {at::full({}, mean, floats), dx, dw};
+}
+
+at::Tensor log_prob(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target_in) {
+  if (!takes_fused(x)) return linear_log_prob_portable(x, weight, target_in);
+  const at::Tensor target = target_in.contiguous();
+  std::vector<double> losses(static_cast<size_t>(x.size(0)));
+  for_blocks(x, weight, [&](int64_t first, int64_t, const at::Tensor& logits) {
+    softmax_block(logits, read<int64_t>(target) + first, 0, /*gradients=*/false,
+                  losses.data() + first);
+  });
+  return at::tensor(losses).neg_().to(at::kFloat);
+}
+
+}  // namespace
+
+}  // namespace laplace::ops
+
+TORCH_LIBRARY_IMPL(laplace, CPU, library) {
+  library.impl("linear_cross_entropy_forward", laplace::ops::forward);
+  library.impl("linear_log_prob", laplace::ops::log_prob);
+}

@@ -1,0 +1,106 @@
+// Vectors of float32 for the fused kernels, whatever the instruction set: loads and stores of
+// float32 and bfloat16 with a tail, exp and sigmoid. Included once per instruction set (Highway's
+// foreach_target), hence the unusual guard.
+#if defined(LAPLACE_OPS_SIMD_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LAPLACE_OPS_SIMD_VECTOR_INL_H_
+#undef LAPLACE_OPS_SIMD_VECTOR_INL_H_
+#else
+#define LAPLACE_OPS_SIMD_VECTOR_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "ops/simd/bfloat16.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace laplace::ops::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;
+using I32 = hn::RebindToSigned<F32>;
+using U32 = hn::RebindToUnsigned<F32>;
+using U16 = hn::Rebind<uint16_t, F32>;
+using Vec = hn::Vec<F32>;
+
+inline constexpr size_t kLanes = HWY_LANES(float);  // no scalable vectors here
+
+HWY_INLINE Vec splat(float x) { return hn::Set(F32(), x); }
+
+HWY_INLINE Vec load_full(const float* p) { return hn::LoadU(F32(), p); }
+HWY_INLINE Vec load_full(const BFloat16* p) {
+  const auto half = hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(p));
+  return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), half)));
+}
+
+HWY_INLINE void store_full(Vec v, float* p) { hn::StoreU(v, F32(), p); }
+// Rounds to nearest, ties to even; NaN stays NaN.
+HWY_INLINE void store_full(Vec v, BFloat16* p) {
+  const U32 u32;
+  const auto bits = hn::BitCast(u32, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1));
+  const auto rounded = hn::Add(hn::Add(bits, hn::Set(u32, 0x7fff)), odd);
+  const auto nan = hn::BitCast(u32, hn::VecFromMask(F32(), hn::IsNaN(v)));
+  const auto kept = hn::Or(hn::AndNot(nan, rounded), hn::And(nan, hn::Set(u32, 0x7fc00000)));
+  const auto half = hn::BitCast(I32(), hn::ShiftRight<16>(kept));
+  hn::StoreU(hn::DemoteTo(U16(), half), U16(), reinterpret_cast<uint16_t*>(p));
+}
+
+// The first `n` <= kLanes elements; the others load as zero and are not stored.
+template <class T>
+HWY_INLINE Vec load(const T* p, size_t n) {
+  if (HWY_LIKELY(n >= kLanes)) return load_full(p);
+  T buffer[kLanes] = {};
+  std::memcpy(buffer, p, n * sizeof(T));
+  return load_full(buffer);
+}
+template <class T>
+HWY_INLINE void store(Vec v, T* p, size_t n) {
+  if (HWY_LIKELY(n >= kLanes)) {
+    store_full(v, p);
+    return;
+  }
+  T buffer[kLanes];
+  store_full(v, buffer);
+  std::memcpy(p, buffer, n * sizeof(T));
+}
+
+// The lanes from the n-th on as zeros.
+HWY_INLINE Vec first_lanes(Vec v, size_t n) {
+  if (HWY_LIKELY(n >= kLanes)) return v;
+  return hn::IfThenElseZero(hn::FirstN(F32(), n), v);
+}
+
+HWY_INLINE float sum_lanes(Vec v) { return hn::GetLane(hn::SumOfLanes(F32(), v)); }
+
+// exp(x), relative error below 1e-7; x is clamped to [-87.3, 88.3], so that neither infinity nor a
+// denormal comes out. exp(x) = 2^n exp(r) with r = x - n ln 2, |r| <= ln 2 / 2, and a polynomial
+// 1 + r + r^2 (...) of degree 6, fitted for the smallest largest relative error.
+HWY_INLINE Vec exp_vec(Vec x) {
+  x = hn::Min(hn::Max(x, splat(-87.3f)), splat(88.3f));
+  const Vec n = hn::Round(hn::Mul(x, splat(1.44269504088896341f)));
+  Vec r = hn::NegMulAdd(n, splat(0.693145751953125f), x);
+  r = hn::NegMulAdd(n, splat(1.428606765330187e-6f), r);
+  Vec p = hn::MulAdd(r, splat(1.38145383e-3f), splat(8.36874545e-3f));
+  p = hn::MulAdd(p, r, splat(4.16683890e-2f));
+  p = hn::MulAdd(p, r, splat(1.66665211e-1f));
+  p = hn::MulAdd(p, r, splat(4.99999940e-1f));
+  p = hn::MulAdd(p, r, splat(1.0f));
+  p = hn::MulAdd(p, r, splat(1.0f));
+  const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(I32(), n));
+  return hn::BitCast(F32(), hn::Add(hn::BitCast(I32(), p), exponent));
+}
+
+HWY_INLINE Vec sigmoid_vec(Vec x) {
+  const Vec one = splat(1.0f);
+  return hn::Div(one, hn::Add(one, exp_vec(hn::Neg(x))));
+}
+
+}  // namespace laplace::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // guard
