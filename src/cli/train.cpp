@@ -54,6 +54,9 @@ void bind_optimisation(CLI::App& app, TrainOptions& o) {
   option(app, "--seq-length", o.seq_length, "Tokens of a row");
   option(app, "--batch", o.batch, "Rows of a step");
   option(app, "--micro-batch", o.micro_batch, "Rows at once, 0 for the whole batch");
+  option(
+      app, "--recompute", o.recompute,
+      "Activations in backward: none keeps all, layer recomputes each layer, auto by the memory");
   option(app, "--lr", o.lr, "Peak learning rate of the matrices (Muon)");
   option(app, "--adamw-lr", o.adamw_lr, "Peak rate of everything else (AdamW), 0 for --lr");
   option(app, "--schedule", o.schedule, "cosine, wsd or constant");

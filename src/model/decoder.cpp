@@ -22,15 +22,7 @@ namespace laplace {
 
 using std::optional;
 
-// One layer's weights, in the order of the parameter table.
-struct Decoder::Layer {
-  const at::Tensor &attn_norm, &conv, &qkvg, &aug_balance, &head_norm, &out, &mlp_norm, &gate_up,
-      &down;
-};
-
 namespace {
-
-constexpr int64_t kLayerTensors = 9;
 
 bool is_matrix_product(const ParameterSpec& spec) {
   return spec.role == ParameterRole::kMuon || spec.name == "head.weight";
@@ -89,12 +81,12 @@ ModelState Decoder::zero_state(int64_t batch) const {
   return state;
 }
 
-Decoder::Layer Decoder::layer(int64_t index) const {
-  const auto* const w = &weights_[size_t(1 + index * kLayerTensors)];
+LayerWeights Decoder::layer(int64_t index) const {
+  const auto* const w = &weights_[1 + size_t(index) * kLayerTensors];
   return {w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8]};
 }
 
-at::Tensor Decoder::layer_forward(const Layer& w, const at::Tensor& x,
+at::Tensor Decoder::layer_forward(const LayerWeights& w, const at::Tensor& x,
                                   const optional<at::Tensor>& doc_start, LayerState* state,
                                   Form form) const {
   const ModelConfig& c = config_;

@@ -29,6 +29,24 @@ struct LayerState {
 };
 using ModelState = std::vector<LayerState>;
 
+// One layer's weights, and their places among a layer's parameters in the table.
+struct LayerWeights {
+  const at::Tensor &attn_norm, &conv, &qkvg, &aug_balance, &head_norm, &out, &mlp_norm, &gate_up,
+      &down;
+};
+enum LayerParameter : size_t {
+  kAttnNorm,
+  kConv,
+  kQkvg,
+  kAugBalance,
+  kHeadNorm,
+  kOut,
+  kMlpNorm,
+  kGateUp,
+  kDown,
+  kLayerTensors
+};
+
 // How the recurrence is evaluated; both give the same result up to rounding.
 enum class Form { kChunked, kRecurrent };
 
@@ -49,6 +67,8 @@ class Decoder {
 
   const ModelConfig& config() const { return config_; }
   std::span<const at::Tensor> weights() const { return weights_; }
+  LayerWeights layer(int64_t index) const;
+  const at::Tensor& log_decay() const { return log_decay_; }
   at::ScalarType compute_dtype() const;
   c10::Device device() const;
 
@@ -71,10 +91,7 @@ class Decoder {
   at::Tensor step(const at::Tensor& tokens, ModelState& state) const;
 
  private:
-  struct Layer;
-
-  Layer layer(int64_t index) const;
-  at::Tensor layer_forward(const Layer& layer, const at::Tensor& x,
+  at::Tensor layer_forward(const LayerWeights& layer, const at::Tensor& x,
                            const std::optional<at::Tensor>& doc_start, LayerState* state,
                            Form form) const;
 

@@ -2,7 +2,6 @@
 #include "train/learner.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mul.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
@@ -22,7 +21,7 @@ bool is_decayed(const ParameterSpec& spec) {
 
 }  // namespace
 
-Learner::Learner(const ModelConfig& config, const TrainOptions& options)
+Learner::Learner(const ModelConfig& config, const TrainOptions& options, PhaseClock* clock)
     : table_(parameter_table(config)), clipper_(options.clip) {
   const c10::Device device = open_device(options.device);
   const at::ScalarType compute = parse_compute_dtype(options.dtype, device);
@@ -34,13 +33,13 @@ Learner::Learner(const ModelConfig& config, const TrainOptions& options)
     const at::Tensor master = initial.to(device);
     const at::ScalarType dtype = compute_dtype_of(spec, compute);
     leaves.push_back(dtype == at::kFloat ? master : master.to(dtype));
-    leaves.back().requires_grad_();
     masters_.push_back(master);
-    gradients_.push_back(at::zeros_like(master.detach()));
+    gradients_.push_back(at::zeros_like(master));
     (is_muon(spec) ? for_muon : for_adamw)
-        .push_back({spec.name, master.detach(), spec.block_rows, is_decayed(spec)});
+        .push_back({spec.name, master, spec.block_rows, is_decayed(spec)});
   }
   model_ = std::make_unique<Decoder>(config, std::move(leaves));
+  pass_ = std::make_unique<GradientPass>(*model_, parse_recompute(options.recompute), clock);
 
   MuonOptions muon;
   muon.momentum = options.momentum;
@@ -59,20 +58,7 @@ Learner::Learner(const ModelConfig& config, const TrainOptions& options)
 
 double Learner::accumulate(const at::Tensor& tokens, const std::optional<at::Tensor>& doc_start,
                            double weight) {
-  const at::Tensor loss = model_->loss(tokens, doc_start);
-  at::mul(loss, weight).backward();
-  collect_gradients();
-  return loss.item<double>();
-}
-
-void Learner::collect_gradients() {
-  const c10::NoGradGuard no_grad;
-  for (size_t i = 0; i < table_.size(); ++i) {
-    at::Tensor& fresh = model_->weights()[i].mutable_grad();
-    if (!fresh.defined()) continue;
-    gradients_[i].add_(fresh);
-    fresh.reset();
-  }
+  return pass_->run(tokens, doc_start, weight, gradients_);
 }
 
 ClipResult Learner::step(double muon_rate, double adamw_rate) {
@@ -94,14 +80,14 @@ ClipResult Learner::step(double muon_rate, double adamw_rate) {
 void Learner::refresh_copies() {
   for (size_t i = 0; i < table_.size(); ++i) {
     const at::Tensor& leaf = model_->weights()[i];
-    if (!leaf.is_same(masters_[i])) leaf.detach().copy_(masters_[i]);
+    if (!leaf.is_same(masters_[i])) leaf.copy_(masters_[i]);
   }
 }
 
 std::vector<NamedTensor> Learner::parameters() const {
   std::vector<NamedTensor> out;
   for (size_t i = 0; i < table_.size(); ++i) {
-    out.emplace_back(table_[i].name, masters_[i].detach());
+    out.emplace_back(table_[i].name, masters_[i]);
   }
   return out;
 }
@@ -130,7 +116,7 @@ void Learner::restore(const std::vector<at::Tensor>& parameters, const Safetenso
     }
   }
   for (const auto& [name, buffer] : state) buffer.copy_(optimizer.tensor(name));
-  for (size_t i = 0; i < table_.size(); ++i) masters_[i].detach().copy_(parameters[i]);
+  for (size_t i = 0; i < table_.size(); ++i) masters_[i].copy_(parameters[i]);
   adamw_->set_steps(adamw_steps);
   refresh_copies();
 }

@@ -1,7 +1,7 @@
 // The trained parameters and what changes them: float32 masters, copies in the compute dtype,
 // gradients in float32, Muon for the matrices and AdamW for the rest.
 //
-//   micro-batches: loss.backward() on the compute copies, gradients added up in float32
+//   micro-batches: a gradient pass over the compute copies, gradients added up in float32
 //   step:          check and clip on the raw gradients -> Muon | AdamW on the masters -> new copies
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/decoder.h"
+#include "model/gradient_pass.h"
 #include "model/safetensors.h"
 #include "optim/adamw.h"
 #include "optim/clip.h"
@@ -23,8 +24,8 @@ namespace laplace {
 // Not thread-safe; operators inside run on ATen's threads.
 class Learner {
  public:
-  // Parameters are initialised from options.seed.
-  Learner(const ModelConfig& config, const TrainOptions& options);
+  // Parameters are initialised from options.seed. `clock`: see GradientPass.
+  Learner(const ModelConfig& config, const TrainOptions& options, PhaseClock* clock = nullptr);
 
   const Decoder& model() const { return *model_; }
 
@@ -46,13 +47,13 @@ class Learner {
                int64_t adamw_steps);
 
  private:
-  void collect_gradients();
   void refresh_copies();
 
   std::vector<ParameterSpec> table_;
   std::vector<at::Tensor> masters_;    // float32, one a parameter
   std::vector<at::Tensor> gradients_;  // float32, one a parameter
-  std::unique_ptr<Decoder> model_;     // the leaves: the masters themselves, or copies of them
+  std::unique_ptr<Decoder> model_;     // over the masters themselves, or copies of them
+  std::unique_ptr<GradientPass> pass_;
   std::unique_ptr<Muon> muon_;
   std::unique_ptr<AdamW> adamw_;
   GradientClipper clipper_;

@@ -17,9 +17,10 @@ struct TrainOptions {
   double minutes = 0;  // time budget: the number of steps is fixed once the speed is known
   double tokens = 0;   // token budget
 
-  int64_t seq_length = 2048;  // T, tokens of a row
-  int64_t batch = 8;          // rows of a step
-  int64_t micro_batch = 0;    // rows of one forward and backward, 0: the whole batch
+  int64_t seq_length = 2048;       // T, tokens of a row
+  int64_t batch = 8;               // rows of a step
+  int64_t micro_batch = 0;         // rows of one forward and backward, 0: the whole batch
+  std::string recompute = "auto";  // none, layer or auto: see model/gradient_pass.h
   uint64_t seed = 0;
   std::string dtype = "auto";  // of matrix products
   std::string device = "cpu";

@@ -14,6 +14,7 @@
 #include "base/progress.h"
 #include "base/threads.h"
 #include "model/compute_dtype.h"
+#include "ops/caching_allocator.h"
 #include "optim/schedule.h"
 #include "train/batches.h"
 #include "train/checkpoint.h"
@@ -300,6 +301,7 @@ TrainResult Run::loop() {
 
 TrainResult train(const TrainOptions& options, const std::string& recipe) {
   check(options);
+  ops::install_caching_allocator();
   at::set_num_threads(options.threads > 0 ? options.threads : available_cores());
   return Run(options, recipe).loop();
 }

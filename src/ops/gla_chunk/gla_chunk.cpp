@@ -11,6 +11,24 @@
 
 namespace laplace::ops {
 
+std::tuple<at::Tensor, at::Tensor, at::Tensor> gla_chunk_forward(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& log_decay,
+    const OptionalTensor& state, const OptionalTensor& doc_start, int64_t chunk_size) {
+  static const auto entry = dispatcher_entry<GlaChunkForward>("laplace::gla_chunk_forward");
+  return entry.call(q, k, v, log_decay, state, doc_start, chunk_size);
+}
+
+at::Tensor gla_chunk_backward(const at::Tensor& grad_o,
+                              const std::optional<at::Tensor>& grad_state_out, const at::Tensor& q,
+                              const at::Tensor& k, const at::Tensor& v, const at::Tensor& log_decay,
+                              const at::Tensor& chunk_states,
+                              const std::optional<at::Tensor>& doc_start, int64_t chunk_size,
+                              bool accumulate, at::Tensor& d_q, at::Tensor& d_k, at::Tensor& d_v) {
+  static const auto entry = dispatcher_entry<GlaChunkBackward>("laplace::gla_chunk_backward");
+  return entry.call(grad_o, grad_state_out, q, k, v, log_decay, chunk_states, doc_start, chunk_size,
+                    accumulate, d_q, d_k, d_v);
+}
+
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -42,13 +60,6 @@ void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
               ", but must be at least 1");
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> call_forward(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& log_decay,
-    const OptionalTensor& state, const OptionalTensor& doc_start, int64_t chunk_size) {
-  static const auto entry = dispatcher_entry<GlaChunkForward>("laplace::gla_chunk_forward");
-  return entry.call(q, k, v, log_decay, state, doc_start, chunk_size);
-}
-
 class GlaChunkNode : public torch::autograd::Function<GlaChunkNode> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
@@ -57,7 +68,7 @@ class GlaChunkNode : public torch::autograd::Function<GlaChunkNode> {
                                int64_t chunk_size) {
     const at::AutoDispatchBelowADInplaceOrView below;
     auto [o, state_out, chunk_states] =
-        call_forward(q, k, v, log_decay, state, doc_start, chunk_size);
+        gla_chunk_forward(q, k, v, log_decay, state, doc_start, chunk_size);
     context->save_for_backward(
         {q, k, v, log_decay, chunk_states, doc_start.value_or(at::Tensor())});
     context->saved_data["chunk_size"] = chunk_size;
@@ -67,7 +78,6 @@ class GlaChunkNode : public torch::autograd::Function<GlaChunkNode> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    static const auto entry = dispatcher_entry<GlaChunkBackward>("laplace::gla_chunk_backward");
     const auto saved = context->get_saved_variables();
     const at::Tensor& v = saved[2];
     const auto optional = [](const at::Tensor& t) {
@@ -80,9 +90,9 @@ class GlaChunkNode : public torch::autograd::Function<GlaChunkNode> {
     };
     at::Tensor d_q = like(saved[0]), d_k = like(saved[1]), d_v = like(v);
     at::Tensor d_state =
-        entry.call(grad_o, optional(grads[1]), saved[0], saved[1], v, saved[3], saved[4],
-                   optional(saved[5]), context->saved_data["chunk_size"].toInt(),
-                   /*accumulate=*/false, d_q, d_k, d_v);
+        gla_chunk_backward(grad_o, optional(grads[1]), saved[0], saved[1], v, saved[3], saved[4],
+                           optional(saved[5]), context->saved_data["chunk_size"].toInt(),
+                           /*accumulate=*/false, d_q, d_k, d_v);
     if (!context->saved_data["has_state"].toBool()) d_state = at::Tensor();
     return {d_q, d_k, d_v, at::Tensor(), d_state, at::Tensor(), at::Tensor()};
   }
@@ -93,7 +103,7 @@ std::tuple<at::Tensor, at::Tensor> plain(const at::Tensor& q, const at::Tensor& 
                                          const OptionalTensor& state,
                                          const OptionalTensor& doc_start, int64_t chunk_size) {
   check(q, k, v, log_decay, state, doc_start, chunk_size);
-  auto [o, state_out, unused] = call_forward(q, k, v, log_decay, state, doc_start, chunk_size);
+  auto [o, state_out, unused] = gla_chunk_forward(q, k, v, log_decay, state, doc_start, chunk_size);
   return {o, state_out};
 }
 

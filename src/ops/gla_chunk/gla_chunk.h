@@ -51,6 +51,10 @@ using GlaChunkBackward = at::Tensor(const at::Tensor& grad_o,
                                     bool accumulate, at::Tensor& d_q, at::Tensor& d_k,
                                     at::Tensor& d_v);
 
+// Through the dispatcher, below autograd: what the autograd node and the model's own backward call.
+GlaChunkForward gla_chunk_forward;
+GlaChunkBackward gla_chunk_backward;
+
 // The form in ATen operators, for every device and dtype.
 GlaChunkForward gla_chunk_forward_portable;
 GlaChunkBackward gla_chunk_backward_portable;

@@ -10,6 +10,23 @@
 
 namespace laplace::ops {
 
+at::Tensor gla_output_forward(const at::Tensor& o, const at::Tensor& q, const at::Tensor& k,
+                              const at::Tensor& v, const at::Tensor& g,
+                              const at::Tensor& aug_balance, const at::Tensor& head_norm,
+                              double eps) {
+  static const auto entry = dispatcher_entry<GlaOutputForward>("laplace::gla_output_forward");
+  return entry.call(o, q, k, v, g, aug_balance, head_norm, eps);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> gla_output_backward(
+    const at::Tensor& grad_y, const at::Tensor& o, const at::Tensor& q, const at::Tensor& k,
+    const at::Tensor& v, const at::Tensor& g, const at::Tensor& aug_balance,
+    const at::Tensor& head_norm, double eps, at::Tensor& d_q, at::Tensor& d_k, at::Tensor& d_v,
+    at::Tensor& d_g) {
+  static const auto entry = dispatcher_entry<GlaOutputBackward>("laplace::gla_output_backward");
+  return entry.call(grad_y, o, q, k, v, g, aug_balance, head_norm, eps, d_q, d_k, d_v, d_g);
+}
+
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -38,13 +55,6 @@ void check(const at::Tensor& o, const at::Tensor& q, const at::Tensor& k, const 
               " tiers, which do not divide the ", H, " heads");
 }
 
-at::Tensor call_forward(const at::Tensor& o, const at::Tensor& q, const at::Tensor& k,
-                        const at::Tensor& v, const at::Tensor& g, const at::Tensor& aug_balance,
-                        const at::Tensor& head_norm, double eps) {
-  static const auto entry = dispatcher_entry<GlaOutputForward>("laplace::gla_output_forward");
-  return entry.call(o, q, k, v, g, aug_balance, head_norm, eps);
-}
-
 class GlaOutputNode : public torch::autograd::Function<GlaOutputNode> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& o, const at::Tensor& q,
@@ -54,11 +64,10 @@ class GlaOutputNode : public torch::autograd::Function<GlaOutputNode> {
     const at::AutoDispatchBelowADInplaceOrView below;
     context->save_for_backward({o, q, k, v, g, aug_balance, head_norm});
     context->saved_data["eps"] = eps;
-    return {call_forward(o, q, k, v, g, aug_balance, head_norm, eps)};
+    return {gla_output_forward(o, q, k, v, g, aug_balance, head_norm, eps)};
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    static const auto entry = dispatcher_entry<GlaOutputBackward>("laplace::gla_output_backward");
     const auto s = context->get_saved_variables();
     const at::AutoDispatchBelowADInplaceOrView below;
     const auto like = [](const at::Tensor& x) {
@@ -66,8 +75,8 @@ class GlaOutputNode : public torch::autograd::Function<GlaOutputNode> {
     };
     at::Tensor d_q = like(s[1]), d_k = like(s[2]), d_v = like(s[3]), d_g = like(s[4]);
     auto [d_o, d_balance, d_norm] =
-        entry.call(grads[0], s[0], s[1], s[2], s[3], s[4], s[5], s[6],
-                   context->saved_data["eps"].toDouble(), d_q, d_k, d_v, d_g);
+        gla_output_backward(grads[0], s[0], s[1], s[2], s[3], s[4], s[5], s[6],
+                            context->saved_data["eps"].toDouble(), d_q, d_k, d_v, d_g);
     return {d_o, d_q, d_k, d_v, d_g, d_balance, d_norm, at::Tensor()};
   }
 };
@@ -76,7 +85,7 @@ at::Tensor plain(const at::Tensor& o, const at::Tensor& q, const at::Tensor& k, 
                  const at::Tensor& g, const at::Tensor& aug_balance, const at::Tensor& head_norm,
                  double eps) {
   check(o, q, k, v, g, aug_balance, head_norm);
-  return call_forward(o, q, k, v, g, aug_balance, head_norm, eps);
+  return gla_output_forward(o, q, k, v, g, aug_balance, head_norm, eps);
 }
 
 at::Tensor differentiable(const at::Tensor& o, const at::Tensor& q, const at::Tensor& k,

@@ -33,6 +33,10 @@ using GlaOutputBackward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor& head_norm, double eps, at::Tensor& d_q, at::Tensor& d_k, at::Tensor& d_v,
     at::Tensor& d_g);
 
+// Through the dispatcher, below autograd: what the autograd node and the model's own backward call.
+GlaOutputForward gla_output_forward;
+GlaOutputBackward gla_output_backward;
+
 // The form in ATen operators, for every device and dtype.
 GlaOutputForward gla_output_forward_portable;
 GlaOutputBackward gla_output_backward_portable;

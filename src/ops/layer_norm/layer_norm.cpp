@@ -9,6 +9,22 @@
 
 namespace laplace::ops {
 
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_forward(
+    const at::Tensor& x, const at::Tensor& weight, double eps,
+    std::optional<at::ScalarType> out_dtype) {
+  static const auto entry = dispatcher_entry<LayerNormForward>("laplace::layer_norm_forward");
+  return entry.call(x, weight, eps, out_dtype);
+}
+
+std::tuple<at::Tensor, at::Tensor> layer_norm_backward(const at::Tensor& grad_y,
+                                                       const at::Tensor& x,
+                                                       const at::Tensor& weight,
+                                                       const at::Tensor& mean,
+                                                       const at::Tensor& rstd) {
+  static const auto entry = dispatcher_entry<LayerNormBackward>("laplace::layer_norm_backward");
+  return entry.call(grad_y, x, weight, mean, rstd);
+}
+
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -23,29 +39,21 @@ void check(const at::Tensor& x, const at::Tensor& weight) {
   check_shape(kOp, "weight", weight, {x.size(-1)});
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> call_forward(
-    const at::Tensor& x, const at::Tensor& weight, double eps,
-    std::optional<at::ScalarType> out_dtype) {
-  static const auto entry = dispatcher_entry<LayerNormForward>("laplace::layer_norm_forward");
-  return entry.call(x, weight, eps, out_dtype);
-}
-
 class LayerNormNode : public torch::autograd::Function<LayerNormNode> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& x,
                                const at::Tensor& weight, double eps,
                                std::optional<at::ScalarType> out_dtype) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    auto [y, mean, rstd] = call_forward(x, weight, eps, out_dtype);
+    auto [y, mean, rstd] = layer_norm_forward(x, weight, eps, out_dtype);
     context->save_for_backward({x, weight, mean, rstd});
     return {y};
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    static const auto entry = dispatcher_entry<LayerNormBackward>("laplace::layer_norm_backward");
     const auto saved = context->get_saved_variables();
     const at::AutoDispatchBelowADInplaceOrView below;
-    auto [dx, dw] = entry.call(grads[0], saved[0], saved[1], saved[2], saved[3]);
+    auto [dx, dw] = layer_norm_backward(grads[0], saved[0], saved[1], saved[2], saved[3]);
     return {dx, dw, at::Tensor(), at::Tensor()};
   }
 };
@@ -53,7 +61,7 @@ class LayerNormNode : public torch::autograd::Function<LayerNormNode> {
 at::Tensor plain(const at::Tensor& x, const at::Tensor& weight, double eps,
                  std::optional<at::ScalarType> out_dtype) {
   check(x, weight);
-  return std::get<0>(call_forward(x, weight, eps, out_dtype));
+  return std::get<0>(layer_norm_forward(x, weight, eps, out_dtype));
 }
 
 at::Tensor differentiable(const at::Tensor& x, const at::Tensor& weight, double eps,

@@ -29,6 +29,10 @@ using LayerNormBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor& g
                                                              const at::Tensor& mean,
                                                              const at::Tensor& rstd);
 
+// Through the dispatcher, below autograd: what the autograd node and the model's own backward call.
+LayerNormForward layer_norm_forward;
+LayerNormBackward layer_norm_backward;
+
 // The form in ATen operators, for every device and dtype.
 LayerNormForward layer_norm_forward_portable;
 LayerNormBackward layer_norm_backward_portable;

@@ -82,7 +82,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& x,
     add_weight_gradient(logits, x.slice(0, first, last), first == 0, dw);
   });
   const double mean = std::accumulate(losses.begin(), losses.end(), 0.0) / double(n);
-  if (gradients) dw = dw.to(weight.scalar_type());
   return {at::full({}, mean, floats), dx, dw};
 }
 

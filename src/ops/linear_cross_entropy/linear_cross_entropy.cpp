@@ -10,6 +10,13 @@
 
 namespace laplace::ops {
 
+std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_cross_entropy_forward(
+    const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target, bool gradients) {
+  static const auto entry =
+      dispatcher_entry<LinearCrossEntropyForward>("laplace::linear_cross_entropy_forward");
+  return entry.call(x, weight, target, gradients);
+}
+
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -28,21 +35,12 @@ void check(const char* op, const at::Tensor& x, const at::Tensor& weight,
               ", but no size may be 0");
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> call_forward(const at::Tensor& x,
-                                                            const at::Tensor& weight,
-                                                            const at::Tensor& target,
-                                                            bool gradients) {
-  static const auto entry =
-      dispatcher_entry<LinearCrossEntropyForward>("laplace::linear_cross_entropy_forward");
-  return entry.call(x, weight, target, gradients);
-}
-
 class LinearCrossEntropyNode : public torch::autograd::Function<LinearCrossEntropyNode> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& x,
                                const at::Tensor& weight, const at::Tensor& target) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    auto [loss, dx, dw] = call_forward(x, weight, target, /*gradients=*/true);
+    auto [loss, dx, dw] = linear_cross_entropy_forward(x, weight, target, /*gradients=*/true);
     context->save_for_backward({dx, dw});
     return {loss};
   }
@@ -50,8 +48,9 @@ class LinearCrossEntropyNode : public torch::autograd::Function<LinearCrossEntro
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const auto saved = context->get_saved_variables();
     const at::AutoDispatchBelowADInplaceOrView below;
+    const auto dtype = saved[0].scalar_type();
     const auto scaled = [&](const at::Tensor& t) {
-      return at::mul(t, grads[0].to(t.scalar_type()));
+      return at::mul(t, grads[0].to(t.scalar_type())).to(dtype);
     };
     return {scaled(saved[0]), scaled(saved[1]), at::Tensor()};
   }
@@ -59,7 +58,7 @@ class LinearCrossEntropyNode : public torch::autograd::Function<LinearCrossEntro
 
 at::Tensor plain(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target) {
   check("linear_cross_entropy", x, weight, target);
-  return std::get<0>(call_forward(x, weight, target, /*gradients=*/false));
+  return std::get<0>(linear_cross_entropy_forward(x, weight, target, /*gradients=*/false));
 }
 
 at::Tensor differentiable(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target) {

@@ -20,11 +20,15 @@ at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight,
 // log softmax(x W^T)[target], [n] in float32 (float64): scoring, without gradients.
 at::Tensor linear_log_prob(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target);
 
-// What a device implements: the loss and, if asked for, the gradients of x and weight (else empty).
+// What a device implements: the loss and, if asked for, the gradients of x (in its dtype) and of
+// weight (in float32 or float64); else empty.
 using LinearCrossEntropyForward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target, bool gradients);
 using LinearLogProb = at::Tensor(const at::Tensor& x, const at::Tensor& weight,
                                  const at::Tensor& target);
+
+// Through the dispatcher, below autograd: what the autograd node and the model's own backward call.
+LinearCrossEntropyForward linear_cross_entropy_forward;
 
 // The form in ATen operators, for every device and dtype.
 LinearCrossEntropyForward linear_cross_entropy_forward_portable;

@@ -54,7 +54,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_cross_entropy_forward_port
     const at::Tensor dw_block = at::mm(d_logits.t(), x_block);
     dw = dw.defined() ? dw.add_(dw_block) : dw_block.to(dtype);
   }
-  if (gradients) dw = dw.to(weight.scalar_type());
   return {loss, dx, dw};
 }
 

@@ -10,6 +10,21 @@
 
 namespace laplace::ops {
 
+std::tuple<at::Tensor, at::Tensor> short_conv_forward(const at::Tensor& x, const at::Tensor& weight,
+                                                      const OptionalTensor& window,
+                                                      const OptionalTensor& doc_start) {
+  static const auto entry = dispatcher_entry<ShortConvForward>("laplace::short_conv_forward");
+  return entry.call(x, weight, window, doc_start);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> short_conv_backward(
+    const at::Tensor& grad_y, const std::optional<at::Tensor>& grad_window_out, const at::Tensor& x,
+    const at::Tensor& weight, const std::optional<at::Tensor>& window,
+    const std::optional<at::Tensor>& doc_start) {
+  static const auto entry = dispatcher_entry<ShortConvBackward>("laplace::short_conv_backward");
+  return entry.call(grad_y, grad_window_out, x, weight, window, doc_start);
+}
+
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -34,13 +49,6 @@ void check(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& 
   check_doc_start(kOp, doc_start, B, T);
 }
 
-std::tuple<at::Tensor, at::Tensor> call_forward(const at::Tensor& x, const at::Tensor& weight,
-                                                const OptionalTensor& window,
-                                                const OptionalTensor& doc_start) {
-  static const auto entry = dispatcher_entry<ShortConvForward>("laplace::short_conv_forward");
-  return entry.call(x, weight, window, doc_start);
-}
-
 class ShortConvNode : public torch::autograd::Function<ShortConvNode> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& x,
@@ -50,20 +58,19 @@ class ShortConvNode : public torch::autograd::Function<ShortConvNode> {
     context->save_for_backward(
         {x, weight, window.value_or(at::Tensor()), doc_start.value_or(at::Tensor())});
     context->set_materialize_grads(false);
-    auto [y, window_out] = call_forward(x, weight, window, doc_start);
+    auto [y, window_out] = short_conv_forward(x, weight, window, doc_start);
     return {y, window_out};
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    static const auto entry = dispatcher_entry<ShortConvBackward>("laplace::short_conv_backward");
     const auto saved = context->get_saved_variables();
     const auto optional = [](const at::Tensor& t) {
       return t.defined() ? OptionalTensor(t) : std::nullopt;
     };
     const at::Tensor grad_y = grads[0].defined() ? grads[0] : at::zeros_like(saved[0]);
     const at::AutoDispatchBelowADInplaceOrView below;
-    auto [dx, dw, dwindow] = entry.call(grad_y, optional(grads[1]), saved[0], saved[1],
-                                        optional(saved[2]), optional(saved[3]));
+    auto [dx, dw, dwindow] = short_conv_backward(grad_y, optional(grads[1]), saved[0], saved[1],
+                                                 optional(saved[2]), optional(saved[3]));
     if (!saved[2].defined()) dwindow = at::Tensor();
     return {dx, dw, dwindow, at::Tensor()};
   }
@@ -73,7 +80,7 @@ std::tuple<at::Tensor, at::Tensor> plain(const at::Tensor& x, const at::Tensor& 
                                          const OptionalTensor& window,
                                          const OptionalTensor& doc_start) {
   check(x, weight, window, doc_start);
-  return call_forward(x, weight, window, doc_start);
+  return short_conv_forward(x, weight, window, doc_start);
 }
 
 std::tuple<at::Tensor, at::Tensor> differentiable(const at::Tensor& x, const at::Tensor& weight,

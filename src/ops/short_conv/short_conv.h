@@ -35,6 +35,10 @@ using ShortConvBackward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
     const at::Tensor& weight, const std::optional<at::Tensor>& window,
     const std::optional<at::Tensor>& doc_start);
 
+// Through the dispatcher, below autograd: what the autograd node and the model's own backward call.
+ShortConvForward short_conv_forward;
+ShortConvBackward short_conv_backward;
+
 // The form in ATen operators, for every device and dtype.
 ShortConvForward short_conv_forward_portable;
 ShortConvBackward short_conv_backward_portable;

@@ -19,8 +19,8 @@ bool is_available(int64_t target) {
   return target == HWY_STATIC_TARGET || (hwy::SupportedTargets() & target) != 0;
 }
 
-// Runs before the first kernel is chosen. An unknown name, or a set this machine lacks, falls to the
-// best one. The serving engine's finer names are understood.
+// Runs before the first kernel is chosen. An unknown name, or a set this machine lacks, falls to
+// the best one. The serving engine's finer names are understood.
 bool apply_environment() {
   const char* const value = std::getenv("LAPLACE_CPU");
   if (value == nullptr) return true;

@@ -9,6 +9,16 @@
 
 namespace laplace::ops {
 
+at::Tensor swiglu_forward(const at::Tensor& gate_up) {
+  static const auto entry = dispatcher_entry<SwigluForward>("laplace::swiglu_forward");
+  return entry.call(gate_up);
+}
+
+at::Tensor swiglu_backward(const at::Tensor& grad_y, const at::Tensor& gate_up) {
+  static const auto entry = dispatcher_entry<SwigluBackward>("laplace::swiglu_backward");
+  return entry.call(grad_y, gate_up);
+}
+
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -21,29 +31,23 @@ void check(const at::Tensor& gate_up) {
               ", but its last axis must be even (gate, then up)");
 }
 
-at::Tensor call_forward(const at::Tensor& gate_up) {
-  static const auto entry = dispatcher_entry<SwigluForward>("laplace::swiglu_forward");
-  return entry.call(gate_up);
-}
-
 class SwigluNode : public torch::autograd::Function<SwigluNode> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& gate_up) {
     const at::AutoDispatchBelowADInplaceOrView below;
     context->save_for_backward({gate_up});
-    return {call_forward(gate_up)};
+    return {swiglu_forward(gate_up)};
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    static const auto entry = dispatcher_entry<SwigluBackward>("laplace::swiglu_backward");
     const at::AutoDispatchBelowADInplaceOrView below;
-    return {entry.call(grads[0], context->get_saved_variables()[0])};
+    return {swiglu_backward(grads[0], context->get_saved_variables()[0])};
   }
 };
 
 at::Tensor plain(const at::Tensor& gate_up) {
   check(gate_up);
-  return call_forward(gate_up);
+  return swiglu_forward(gate_up);
 }
 
 at::Tensor differentiable(const at::Tensor& gate_up) {

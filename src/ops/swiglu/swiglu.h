@@ -14,6 +14,10 @@ at::Tensor swiglu(const at::Tensor& gate_up);
 using SwigluForward = at::Tensor(const at::Tensor& gate_up);
 using SwigluBackward = at::Tensor(const at::Tensor& grad_y, const at::Tensor& gate_up);
 
+// Through the dispatcher, below autograd: what the autograd node and the model's own backward call.
+SwigluForward swiglu_forward;
+SwigluBackward swiglu_backward;
+
 // The form in ATen operators, for every device and dtype.
 SwigluForward swiglu_forward_portable;
 SwigluBackward swiglu_backward_portable;
