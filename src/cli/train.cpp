@@ -69,7 +69,7 @@ void bind_optimisation(CLI::App& app, TrainOptions& o) {
   option(app, "--momentum", o.momentum, "Muon's momentum");
   flag(app, "--nesterov", o.nesterov, "Nesterov momentum");
   option(app, "--newton-schulz", o.newton_schulz,
-         "simple, quintic, polar_express5 or polar_express8");
+         "simple, quintic, or polar_express3 to polar_express8");
   option(app, "--newton-schulz-form", o.newton_schulz_form,
          "direct, gram (fewer operations for long float32 matrices) or auto");
   option(app, "--adjust", o.adjust, "Muon's rate by shape: match_rms_adamw or original");

@@ -63,8 +63,9 @@ void grow(at::Tensor& flat, int64_t size) {
 }  // namespace
 
 NewtonSchulzCoefficients newton_schulz_set(std::string_view name) {
-  static const std::array<std::string, 4> kNames = {"simple", "quintic", "polar_express5",
-                                                    "polar_express8"};
+  static const std::array<std::string, 8> kNames = {
+      "simple",         "quintic",        "polar_express3", "polar_express4",
+      "polar_express5", "polar_express6", "polar_express7", "polar_express8"};
   if (name == "simple") return {.steps = {5, {3.4445, -4.7750, 2.0315}}};
   if (name == "quintic") {
     return {.steps = {{4.0848, -6.8946, 2.9270},
@@ -73,10 +74,11 @@ NewtonSchulzCoefficients newton_schulz_set(std::string_view name) {
                       {2.8769, -3.1427, 1.2046},
                       {2.8366, -3.0525, 1.2012}}};
   }
-  if (name == "polar_express5") return polar_express(5);
-  if (name == "polar_express8") return polar_express(8);
+  if (std::find(kNames.begin() + 2, kNames.end(), name) != kNames.end()) {
+    return polar_express(name.back() - '0');
+  }
   fail_input("Newton-Schulz coefficients ", quoted(name), " are not known",
-             did_you_mean(name, kNames), "; use simple, quintic, polar_express5 or polar_express8");
+             did_you_mean(name, kNames), "; use simple, quintic or polar_express3 to polar_express8");
 }
 
 NewtonSchulzForm parse_newton_schulz_form(std::string_view name) {

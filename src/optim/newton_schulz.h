@@ -32,7 +32,8 @@ struct NewtonSchulzCoefficients {
   bool norm_add = false;
 };
 
-// "simple" (as torch.optim.Muon), "quintic", "polar_express5", "polar_express8".
+// "simple" (as torch.optim.Muon), "quintic", "polar_express3" to "polar_express8" (the number of
+// steps; each step is the best one after those before it, so fewer is cheaper and less exact).
 // Throws Error(kBadInput) for any other name.
 NewtonSchulzCoefficients newton_schulz_set(std::string_view name);
 
