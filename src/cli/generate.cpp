@@ -66,7 +66,7 @@ Outcome generate_text(const OpenModel& model, const std::string& prompt,
   if (whole) {
     out.result = generate(generator, model.need_tokenizer(), model.end_of_text, options, sink);
   } else {
-    out.result.reason = FinishReason::kInterrupted;
+    out.result.reason = GenerationEnd::kInterrupted;
   }
   out.seconds = watch.seconds();
   return out;

@@ -134,14 +134,14 @@ TEST_F(Generation, StopsAtLengthAndAtEveryStopString) {
   options.max_tokens = 40;
   options.ignore_end_of_text = true;
   const std::string free = run(options);
-  EXPECT_EQ(result_.reason, FinishReason::kLength);
+  EXPECT_EQ(result_.reason, GenerationEnd::kLength);
   EXPECT_EQ(result_.tokens, 40);
   ASSERT_GT(free.size(), 20U);
   for (size_t at = 0; at + 3 < 20; ++at) {
     options.stops = {free.substr(at, 3)};
     const std::string text = run(options);
     EXPECT_EQ(text, free.substr(0, free.find(options.stops[0])));
-    EXPECT_EQ(result_.reason, FinishReason::kStopString);
+    EXPECT_EQ(result_.reason, GenerationEnd::kStopString);
     EXPECT_EQ(generator_.position(), 3 + result_.tokens);
   }
 }
@@ -162,7 +162,7 @@ TEST_F(Generation, EndOfText) {
     return generate(generator_, byte_tokenizer(), likeliest, options, sink);
   };
   GenerationResult result = run_with_end();
-  EXPECT_EQ(result.reason, FinishReason::kEndOfText);
+  EXPECT_EQ(result.reason, GenerationEnd::kEndOfText);
   EXPECT_EQ(result.tokens, 0);
   EXPECT_EQ(generator_.position(), 3);  // end of text was not fed
   options.min_tokens = 3;
@@ -175,7 +175,7 @@ TEST_F(Generation, EndOfText) {
   EXPECT_EQ(ids[0], likeliest);
   sink.interrupted = [&] { return ids.size() == 4; };
   result = run_with_end();
-  EXPECT_EQ(result.reason, FinishReason::kInterrupted);
+  EXPECT_EQ(result.reason, GenerationEnd::kInterrupted);
   EXPECT_EQ(result.tokens, 4);
 }
 

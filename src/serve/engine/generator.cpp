@@ -113,14 +113,14 @@ void GenerationOptions::validate() const {
   }
 }
 
-std::string_view finish_reason_name(FinishReason reason) {
+std::string_view finish_reason_name(GenerationEnd reason) {
   switch (reason) {
-    case FinishReason::kEndOfText:
-    case FinishReason::kStopString:
+    case GenerationEnd::kEndOfText:
+    case GenerationEnd::kStopString:
       return "stop";
-    case FinishReason::kLength:
+    case GenerationEnd::kLength:
       return "length";
-    case FinishReason::kInterrupted:
+    case GenerationEnd::kInterrupted:
       break;
   }
   return "interrupted";
@@ -135,13 +135,13 @@ GenerationResult generate(Generator& generator, const Tokenizer& tokenizer, Toke
   GenerationResult result;
   while (result.tokens < options.max_tokens) {
     if (sink.interrupted && sink.interrupted()) {
-      result.reason = FinishReason::kInterrupted;
+      result.reason = GenerationEnd::kInterrupted;
       break;
     }
     const bool too_early = result.tokens < options.min_tokens && !options.ignore_end_of_text;
     const TokenId id = generator.pick(options.sampling, too_early ? end_of_text : -1);
     if (id == end_of_text && !options.ignore_end_of_text) {
-      result.reason = FinishReason::kEndOfText;
+      result.reason = GenerationEnd::kEndOfText;
       break;
     }
     ++result.tokens;
@@ -149,7 +149,7 @@ GenerationResult generate(Generator& generator, const Tokenizer& tokenizer, Toke
     emit(stream.push(id));
     generator.feed(id);
     if (stream.stopped()) {
-      result.reason = FinishReason::kStopString;
+      result.reason = GenerationEnd::kStopString;
       break;
     }
   }

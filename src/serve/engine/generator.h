@@ -84,12 +84,12 @@ struct GenerationOptions {
   void validate() const;
 };
 
-enum class FinishReason { kEndOfText, kStopString, kLength, kInterrupted };
+enum class GenerationEnd { kEndOfText, kStopString, kLength, kInterrupted };
 // "stop" for the first two (as OpenAI's API names them), "length", "interrupted".
-std::string_view finish_reason_name(FinishReason reason);
+std::string_view finish_reason_name(GenerationEnd reason);
 
 struct GenerationResult {
-  FinishReason reason = FinishReason::kLength;
+  GenerationEnd reason = GenerationEnd::kLength;
   int64_t tokens = 0;  // picked, the end-of-text token not among them
 };
 
