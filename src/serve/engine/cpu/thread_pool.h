@@ -1,0 +1,51 @@
+// The executor's threads. Between begin() and end() helpers spin, so that handing out work costs
+// half a microsecond; otherwise they sleep.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace laplace {
+
+// Denormals count as zero in the calling thread from here on (x86-64), so that bits do not depend
+// on which thread computes them.
+void flush_denormals();
+
+class ThreadPool {
+ public:
+  // `threads`: the caller's among them, at least 1.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return int(helpers_.size()) + 1; }
+  // By the thread that calls run(), one at a time.
+  void begin();
+  void end();
+  // body(first, last, thread) for pieces of [0, count) of `grain` each, taken in turn. Returns when
+  // all are done. Bodies must not throw.
+  void run(int64_t count, int64_t grain,
+           const std::function<void(int64_t first, int64_t last, int thread)>& body);
+
+ private:
+  using Body = std::function<void(int64_t, int64_t, int)>;
+
+  void help(int thread);
+  void take_pieces(int thread);
+  void hand_out();
+  void wait();
+
+  std::vector<std::thread> helpers_;
+  std::atomic<bool> busy_{false}, stop_{false};
+  std::atomic<uint32_t> round_{0};  // how often work was handed out
+  std::atomic<int> working_{0};     // helpers that have not finished this round
+  std::atomic<int64_t> next_{0};    // the first piece not taken yet
+  const Body* body_ = nullptr;
+  int64_t count_ = 0, grain_ = 1;
+};
+
+}  // namespace laplace
