@@ -42,9 +42,11 @@ struct EngineOptions {
   int64_t slots = 0;             // of all replicas together; 0: as memory allows, see max_slots
   int64_t max_slots = 1024;      // with slots = 0
   int64_t prefill_budget = 512;  // prompt tokens a step, at least 1
-  int64_t max_waiting = 1024;    // sequences that wait for a slot; more are refused
-  double memory_share = 0.85;    // of the available memory that weights and slots may take
-  bool poison = false;           // tests: freed slots are filled with NaN
+  // Tokens after which a sequence gives its slot to one of the same priority that waits; 0: never.
+  int64_t time_slice = 0;
+  int64_t max_waiting = 1024;  // sequences that wait for a slot; more are refused
+  double memory_share = 0.85;  // of the available memory that weights and slots may take
+  bool poison = false;         // tests: freed slots are filled with NaN
 };
 
 // Everything about a model that is not weights.

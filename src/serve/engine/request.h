@@ -32,7 +32,7 @@ struct TokenResult {
   TokenId id = -1;
   // NaN where it was not asked for, and for a first token that nothing came before.
   float log_prob = std::numeric_limits<float>::quiet_NaN();
-  std::vector<TokenLogProb> top;  // the likeliest, downwards; equals by id
+  std::vector<TokenLogProb> top = {};  // the likeliest, downwards; equals by id
 };
 
 inline constexpr int kMaxTopLogProbs = 20;
@@ -69,13 +69,13 @@ std::string_view finish_reason_name(FinishReason reason);
 
 struct Finish {
   FinishReason reason = FinishReason::kStop;
-  std::string text;                   // the rest of the text that was held back, whole UTF-8
-  std::string error;                  // kError: one sentence
-  std::string stop;                   // the stop string that ended it, if one did
-  std::optional<TokenId> stop_token;  // end of text or the stop token that ended it
-  int64_t prompt_tokens = 0;          // of `prompt`, fed
-  int64_t cached_tokens = 0;          // position of `from`
-  int64_t generated_tokens = 0;       // reported by on_token
+  std::string text = {};                   // the rest of the text that was held back, whole UTF-8
+  std::string error = {};                  // kError: one sentence
+  std::string stop = {};                   // the stop string that ended it, if one did
+  std::optional<TokenId> stop_token = {};  // end of text or the stop token that ended it
+  int64_t prompt_tokens = 0;               // of `prompt`, fed
+  int64_t cached_tokens = 0;               // position of `from`
+  int64_t generated_tokens = 0;            // reported by on_token
 };
 
 // Where the results of one request go. Called on the engine's thread: must not block, must not
