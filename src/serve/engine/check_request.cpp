@@ -29,6 +29,21 @@ void check_snapshot(const ModelConfig& config, const SequenceSnapshot& snapshot)
   if (!fits) fail_input("the state to go on from is not one of this model; begin without it");
 }
 
+// Something that may be picked must be left.
+void check_allowed(const EngineModel& model, const Request& request) {
+  if (request.allowed_ids.empty()) return;
+  const auto banned_early = [&](TokenId id) {
+    return (id == model.end_of_text && !request.ignore_end_of_text) ||
+           std::ranges::find(request.stop_token_ids, id) != request.stop_token_ids.end();
+  };
+  const bool some = std::ranges::any_of(request.allowed_ids, [&](TokenId id) {
+    return id < model.num_ids() && (request.min_tokens == 0 || !banned_early(id));
+  });
+  if (!some) fail_input("allowed_token_ids leaves no token that could be picked; allow more");
+}
+
+}  // namespace
+
 void check_numbers(const Request& request) {
   request.sampling.validate();
   if (request.max_tokens < 0) {
@@ -46,21 +61,6 @@ void check_numbers(const Request& request) {
     if (!std::isfinite(bias)) fail_input("logit_bias of the token ", id, " is not a finite number");
   }
 }
-
-// Something that may be picked must be left.
-void check_allowed(const EngineModel& model, const Request& request) {
-  if (request.allowed_ids.empty()) return;
-  const auto banned_early = [&](TokenId id) {
-    return (id == model.end_of_text && !request.ignore_end_of_text) ||
-           std::ranges::find(request.stop_token_ids, id) != request.stop_token_ids.end();
-  };
-  const bool some = std::ranges::any_of(request.allowed_ids, [&](TokenId id) {
-    return id < model.num_ids() && (request.min_tokens == 0 || !banned_early(id));
-  });
-  if (!some) fail_input("allowed_token_ids leaves no token that could be picked; allow more");
-}
-
-}  // namespace
 
 void check_request(const EngineModel& model, const Request& request) {
   const int64_t V = model.config.vocab_size;

@@ -68,10 +68,12 @@ std::vector<std::unique_ptr<Executor>> make_cpu_executors(std::shared_ptr<const 
     out.push_back(
         std::make_unique<CpuExecutor>(model, share, std::max(threads, 1), options.poison));
   }
-  log_info(slots, " sequences of ", human_bytes(double(config.state_bytes())),
-           " of state at a time", slots < fit ? cat(" (memory has room for ", fit, ")") : "",
-           ", weights of ", human_bytes(double(model->weight_bytes())), ", ",
-           out.front()->description());
+  if (!options.quiet) {
+    log_info(slots, " sequences of ", human_bytes(double(config.state_bytes())),
+             " of state at a time", slots < fit ? cat(" (memory has room for ", fit, ")") : "",
+             ", weights of ", human_bytes(double(model->weight_bytes())), ", ",
+             out.front()->description());
+  }
   return out;
 }
 
