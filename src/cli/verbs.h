@@ -12,6 +12,7 @@ void add_train(CLI::App& program);
 void add_generate(CLI::App& program);
 void add_chat(CLI::App& program);
 void add_eval(CLI::App& program);  // eval score
+void add_bench(CLI::App& program);  // bench decode|prefill|serve
 void add_inspect(CLI::App& program);
 
 }  // namespace laplace::cli
