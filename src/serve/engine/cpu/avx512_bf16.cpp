@@ -11,7 +11,7 @@ struct Bfloat16Pairs {
   using Acc = Floats;
   using Weight = __m512bh;
   static constexpr bool kHeader = false, kInteger = false;
-  static constexpr int kVectors = 4, kMaxRows = 6, kGroup = 2;
+  static constexpr int kVectors = 4, kMaxRows = 6, kGroup = 2, kGroupOfThree = 1;
   static constexpr int64_t kStep = 2, kStepBytes = 4 * kVectors * kLanes, kStepX = 4;
 
   static void load(const std::byte* w, __m512bh* out) {
@@ -46,7 +46,7 @@ struct Int8Quads {
   using Acc = Ints;
   using Weight = Ints;
   static constexpr bool kHeader = true, kInteger = true;
-  static constexpr int kVectors = 4, kMaxRows = 6, kGroup = 2;
+  static constexpr int kVectors = 4, kMaxRows = 6, kGroup = 2, kGroupOfThree = 1;
   static constexpr int64_t kStep = 4, kStepBytes = 4 * kVectors * kLanes, kStepX = 4;
 
   static void load(const std::byte* w, Ints* out) {

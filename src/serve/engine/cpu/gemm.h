@@ -2,6 +2,7 @@
 //
 //   kVectors, kMaxRows   a tile has kMaxRows rows at most and kVectors vectors of columns
 //   kGroup               panels done together for one row, so that there are enough sums in flight
+//   kGroupOfThree        and for three rows, as many as the registers hold
 //   Acc                  a vector of accumulators (Floats or Ints)
 //   kStep, kStepBytes, kStepX      elements of K in a step; bytes of a panel's and of x's step
 //   load(w, vectors)     one step's weights as kVectors vectors
@@ -167,7 +168,7 @@ struct Tiles {
       case 2:
         return narrow<2, (P::kGroup > 2 ? 2 : 1)>(a, first, last, acc);
       case 3:
-        return narrow<3, (P::kGroup > 2 ? 2 : 1)>(a, first, last, acc);
+        return narrow<3, P::kGroupOfThree>(a, first, last, acc);
       default:
         for (int64_t panel = first; panel < last; ++panel) wide(a, panel, acc);
     }
@@ -180,9 +181,9 @@ struct Float32 {
   using Weight = Floats;
   static constexpr bool kHeader = false, kInteger = false;
 #if defined(__AVX512F__)
-  static constexpr int kVectors = 4, kMaxRows = 6, kGroup = 2;
+  static constexpr int kVectors = 4, kMaxRows = 6, kGroup = 2, kGroupOfThree = 1;
 #else
-  static constexpr int kVectors = 2, kMaxRows = 6, kGroup = 4;
+  static constexpr int kVectors = 2, kMaxRows = 6, kGroup = 4, kGroupOfThree = 2;
 #endif
   static constexpr int64_t kStep = 1, kStepBytes = 4 * kVectors * kLanes, kStepX = 4;
 
@@ -215,6 +216,7 @@ struct Bfloat16Widened {
   using Weight = Floats;
   static constexpr bool kHeader = false, kInteger = false;
   static constexpr int kVectors = Float32::kVectors, kMaxRows = 6, kGroup = Float32::kGroup;
+  static constexpr int kGroupOfThree = 1;
   static constexpr int64_t kStep = 1, kStepBytes = 2 * kVectors * kLanes, kStepX = 4;
 
   static void load(const std::byte* w, Floats* out) {

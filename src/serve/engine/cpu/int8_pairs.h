@@ -13,6 +13,7 @@ struct Int8Pairs {
   using Weight = Ints;
   static constexpr bool kHeader = false, kInteger = true;
   static constexpr int kVectors = Float32::kVectors, kMaxRows = 6, kGroup = Float32::kGroup;
+  static constexpr int kGroupOfThree = 1;
   static constexpr int64_t kStep = 2, kStepBytes = 2 * kVectors * kLanes, kStepX = 4;
 
   static void load(const std::byte* w, Ints* out) {

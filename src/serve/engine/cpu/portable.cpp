@@ -12,7 +12,7 @@ struct Int8 {
   using Weight = Ints;
   using Bytes [[gnu::vector_size(kLanes)]] = int8_t;
   static constexpr bool kHeader = false, kInteger = true;
-  static constexpr int kVectors = 2, kMaxRows = 6, kGroup = 4;
+  static constexpr int kVectors = 2, kMaxRows = 6, kGroup = 4, kGroupOfThree = 1;
   static constexpr int64_t kStep = 1, kStepBytes = kVectors * kLanes, kStepX = 1;
 
   static void load(const std::byte* w, Ints* out) {

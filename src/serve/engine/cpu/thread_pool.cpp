@@ -12,6 +12,9 @@ namespace laplace {
 
 namespace {
 
+// gate_ is round * kRound + (kOpen where it can be joined) + the number of helpers inside.
+constexpr uint64_t kOpen = 1 << 15, kRound = 1 << 16;
+
 // One turn of a loop that waits for another core. Where cores are fewer than threads the other one
 // may not run at all, so the processor is given away after a while.
 void spin(int* turns) {
@@ -42,30 +45,17 @@ ThreadPool::ThreadPool(int threads) {
 
 ThreadPool::~ThreadPool() {
   stop_ = true;
-  count_ = 0;
-  hand_out();
-  round_.notify_all();
+  wake();
   for (std::thread& helper : helpers_) helper.join();
 }
 
-void ThreadPool::hand_out() {
-  working_.store(int(helpers_.size()), std::memory_order_relaxed);
-  next_.store(0, std::memory_order_relaxed);
-  round_.fetch_add(1, std::memory_order_release);
+void ThreadPool::wake() {
+  wakes_.fetch_add(1);
+  wakes_.notify_all();
 }
 
-// Sleepers wake for a new round only, so begin() hands out an empty one.
 void ThreadPool::begin() {
-  if (busy_.exchange(true) || helpers_.empty()) return;
-  count_ = 0;
-  hand_out();
-  round_.notify_all();
-  wait();
-}
-
-void ThreadPool::wait() {
-  int turns = 0;
-  while (working_.load(std::memory_order_acquire) != 0) spin(&turns);
+  if (!busy_.exchange(true) && !helpers_.empty()) wake();
 }
 
 void ThreadPool::end() { busy_ = false; }
@@ -86,30 +76,40 @@ void ThreadPool::run(int64_t count, int64_t grain, const Body& body) {
   body_ = &body;
   count_ = count;
   grain_ = grain;
-  hand_out();
-  if (!busy_.load(std::memory_order_relaxed)) round_.notify_all();
+  next_.store(0, std::memory_order_relaxed);
+  const uint64_t round = gate_.load(std::memory_order_relaxed) / kRound + 1;
+  gate_.store(round * kRound + kOpen, std::memory_order_release);
+  if (!busy_.load(std::memory_order_relaxed)) wake();
   take_pieces(0);
-  wait();
+  gate_.fetch_and(~kOpen, std::memory_order_relaxed);
+  int turns = 0;
+  while (gate_.load(std::memory_order_acquire) % kOpen != 0) spin(&turns);
+}
+
+bool ThreadPool::join_round(int thread, uint64_t* seen) {
+  uint64_t gate = gate_.load(std::memory_order_acquire);
+  const auto joinable = [&] { return (gate & kOpen) != 0 && gate / kRound != *seen; };
+  if (!joinable()) return false;
+  if (!gate_.compare_exchange_strong(gate, gate + 1, std::memory_order_acquire)) return true;
+  *seen = gate / kRound;
+  take_pieces(thread);
+  gate_.fetch_sub(1, std::memory_order_release);
+  return true;
 }
 
 void ThreadPool::help(int thread) {
   flush_denormals();
-  uint32_t seen = 0;
+  uint64_t seen = 0;
   int turns = 0;
-  while (true) {
-    if (round_.load(std::memory_order_acquire) == seen) {
-      if (busy_.load(std::memory_order_relaxed)) {
-        spin(&turns);
-      } else {
-        round_.wait(seen, std::memory_order_acquire);
-      }
-      continue;
+  while (!stop_) {
+    const uint32_t wakes = wakes_.load();
+    if (join_round(thread, &seen)) {
+      turns = 0;
+    } else if (busy_.load(std::memory_order_relaxed)) {
+      spin(&turns);
+    } else {
+      if (!stop_) wakes_.wait(wakes);
     }
-    ++seen;
-    turns = 0;
-    if (stop_) return;
-    take_pieces(thread);
-    working_.fetch_sub(1, std::memory_order_release);
   }
 }
 

@@ -27,7 +27,8 @@ class ThreadPool {
   void begin();
   void end();
   // body(first, last, thread) for pieces of [0, count) of `grain` each, taken in turn. Returns when
-  // all are done. Bodies must not throw.
+  // all are done; a helper that is late, because its core does other work, is not waited for.
+  // Bodies must not throw.
   void run(int64_t count, int64_t grain,
            const std::function<void(int64_t first, int64_t last, int thread)>& body);
 
@@ -35,15 +36,18 @@ class ThreadPool {
   using Body = std::function<void(int64_t, int64_t, int)>;
 
   void help(int thread);
+  // Joins the round that is open, unless it is `*seen`; false when there is none to join.
+  bool join_round(int thread, uint64_t* seen);
   void take_pieces(int thread);
-  void hand_out();
-  void wait();
+  void wake();
 
   std::vector<std::thread> helpers_;
   std::atomic<bool> busy_{false}, stop_{false};
-  std::atomic<uint32_t> round_{0};  // how often work was handed out
-  std::atomic<int> working_{0};     // helpers that have not finished this round
-  std::atomic<int64_t> next_{0};    // the first piece not taken yet
+  std::atomic<uint32_t> wakes_{0};  // sleepers wait for it to change
+  // The round's number, whether it can be joined, and how many helpers have: body_, count_ and
+  // grain_ do not change while any is inside.
+  std::atomic<uint64_t> gate_{0};
+  std::atomic<int64_t> next_{0};  // the first piece not taken yet
   const Body* body_ = nullptr;
   int64_t count_ = 0, grain_ = 1;
 };

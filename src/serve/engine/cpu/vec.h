@@ -57,9 +57,23 @@ struct IntOf<float> {
   using type = int32_t;
 };
 
+// The value in all lanes. (T{} + value would be an addition: zero plus minus zero is not minus
+// zero.)
 template <class T>
-inline T splat(float value) {
-  return T{} + value;
+inline T splat(float value);
+template <>
+inline float splat<float>(float value) {
+  return value;
+}
+template <>
+inline Floats splat<Floats>(float value) {
+#if defined(__AVX512F__)
+  return Floats(_mm512_set1_ps(value));
+#elif defined(__AVX2__)
+  return Floats(_mm256_set1_ps(value));
+#else
+  return Floats{value, value, value, value};
+#endif
 }
 
 // a b + c, rounded once where the machine has that, twice where it has not.
