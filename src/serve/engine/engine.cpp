@@ -72,6 +72,7 @@ bool Engine::Replica::take_mail(bool wait) {
 
 void Engine::Replica::run() {
   flush_denormals();
+  executor->own_thread();
   while (take_mail(!scheduler.busy())) {
     scheduler.step();
     scheduler.count_states();

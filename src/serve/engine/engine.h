@@ -46,7 +46,7 @@ struct EngineOptions {
   int64_t time_slice = 0;
   int64_t max_waiting = 1024;  // sequences that wait for a slot; more are refused
   double memory_share = 0.85;  // of the available memory that weights and slots may take
-  bool quiet = false;            // no line on the log about slots and memory
+  bool quiet = false;          // no line on the log about slots and memory
   bool poison = false;         // tests: freed slots are filled with NaN
 };
 

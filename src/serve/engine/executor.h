@@ -46,6 +46,8 @@ class Executor {
 
   // body(i) for i in [0, count), on the executor's threads; what follows a step (sampling).
   virtual void parallel(int64_t count, const std::function<void(int64_t)>& body) = 0;
+  // Called once by the thread that will call step().
+  virtual void own_thread() {}
   // Between steps(true), before a step, and steps(false), when nothing is left to do, helper
   // threads may spin.
   virtual void steps(bool busy) { (void)busy; }

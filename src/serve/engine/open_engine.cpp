@@ -60,13 +60,18 @@ std::vector<std::unique_ptr<Executor>> make_cpu_executors(std::shared_ptr<const 
                " do not fit into memory beside the weights, only ", fit,
                "; take fewer slots or replicas, or a smaller dtype");
   }
-  const int cores = options.threads > 0 ? options.threads : available_cores();
+  const int threads = options.threads > 0 ? options.threads : available_cores();
+  const std::vector<int> all = allowed_cores();
+  // Several replicas get cores of their own; one alone may move about.
+  const bool pinned = options.replicas > 1 && threads <= int(all.size());
   std::vector<std::unique_ptr<Executor>> out;
   for (int r = 0; r < options.replicas; ++r) {
-    const int threads = cores * (r + 1) / options.replicas - cores * r / options.replicas;
+    const int first = threads * r / options.replicas, last = threads * (r + 1) / options.replicas;
     const int64_t share = slots * (r + 1) / options.replicas - slots * r / options.replicas;
-    out.push_back(
-        std::make_unique<CpuExecutor>(model, share, std::max(threads, 1), options.poison));
+    std::vector<int> cores;
+    if (pinned) cores.assign(all.begin() + first, all.begin() + last);
+    out.push_back(std::make_unique<CpuExecutor>(model, share, std::max(last - first, 1),
+                                                options.poison, std::move(cores)));
   }
   if (!options.quiet) {
     log_info(slots, " sequences of ", human_bytes(double(config.state_bytes())),

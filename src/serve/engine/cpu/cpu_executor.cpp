@@ -40,11 +40,11 @@ CpuExecutor::Buffer CpuExecutor::make_buffer(int64_t columns) {
 }
 
 CpuExecutor::CpuExecutor(std::shared_ptr<const CpuModel> model, int64_t slots, int threads,
-                         bool poison)
+                         bool poison, std::vector<int> cores)
     : model_(std::move(model)),
       kernels_(model_->kernels()),
       pool_(model_->config(), slots, poison),
-      threads_(threads),
+      threads_(threads, std::move(cores)),
       part_of_(kPassRows),
       x_(make_buffer(config().hidden_size)),
       h_(make_buffer(config().hidden_size)),

@@ -18,7 +18,9 @@ namespace laplace {
 
 class CpuExecutor : public Executor {
  public:
-  CpuExecutor(std::shared_ptr<const CpuModel> model, int64_t slots, int threads, bool poison);
+  // `cores`: as of ThreadPool.
+  CpuExecutor(std::shared_ptr<const CpuModel> model, int64_t slots, int threads, bool poison,
+              std::vector<int> cores = {});
 
   const ModelConfig& config() const override { return model_->config(); }
   int64_t slots() const override { return pool_.slots(); }
@@ -31,6 +33,7 @@ class CpuExecutor : public Executor {
   void load(int64_t slot, std::span<const float> state) override;
   void release(int64_t slot) override { pool_.release(slot); }
   void parallel(int64_t count, const std::function<void(int64_t)>& body) override;
+  void own_thread() override { threads_.pin_caller(); }
   void steps(bool busy) override { busy ? threads_.begin() : threads_.end(); }
 
   // The state, a row of logits, and the counts of its ids.

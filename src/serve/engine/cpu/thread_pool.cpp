@@ -31,6 +31,14 @@ void spin(int* turns) {
 #endif
 }
 
+// The calling thread. A system that refuses loses some speed and nothing else.
+void pin_to(int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  ::sched_setaffinity(0, sizeof set, &set);
+}
+
 }  // namespace
 
 void flush_denormals() {
@@ -39,7 +47,18 @@ void flush_denormals() {
 #endif
 }
 
-ThreadPool::ThreadPool(int threads) {
+std::vector<int> allowed_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> out;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return out;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) out.push_back(core);
+  }
+  return out;
+}
+
+ThreadPool::ThreadPool(int threads, std::vector<int> cores) : cores_(std::move(cores)) {
   for (int i = 1; i < threads; ++i) helpers_.emplace_back([this, i] { help(i); });
 }
 
@@ -47,6 +66,10 @@ ThreadPool::~ThreadPool() {
   stop_ = true;
   wake();
   for (std::thread& helper : helpers_) helper.join();
+}
+
+void ThreadPool::pin_caller() const {
+  if (!cores_.empty()) pin_to(cores_[0]);
 }
 
 void ThreadPool::wake() {
@@ -99,6 +122,7 @@ bool ThreadPool::join_round(int thread, uint64_t* seen) {
 
 void ThreadPool::help(int thread) {
   flush_denormals();
+  if (size_t(thread) < cores_.size()) pin_to(cores_[size_t(thread)]);
   uint64_t seen = 0;
   int turns = 0;
   while (!stop_) {

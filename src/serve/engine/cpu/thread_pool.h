@@ -14,15 +14,20 @@ namespace laplace {
 // on which thread computes them.
 void flush_denormals();
 
+// The numbers of the cores this process may run on.
+std::vector<int> allowed_cores();
+
 class ThreadPool {
  public:
-  // `threads`: the caller's among them, at least 1.
-  explicit ThreadPool(int threads);
+  // `threads`: the caller's among them, at least 1. `cores`: thread i runs on cores[i] alone (the
+  // caller's where it calls pin_caller()); empty: wherever the system likes.
+  explicit ThreadPool(int threads, std::vector<int> cores = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return int(helpers_.size()) + 1; }
+  void pin_caller() const;
   // By the thread that calls run(), one at a time.
   void begin();
   void end();
@@ -41,6 +46,7 @@ class ThreadPool {
   void take_pieces(int thread);
   void wake();
 
+  const std::vector<int> cores_;
   std::vector<std::thread> helpers_;
   std::atomic<bool> busy_{false}, stop_{false};
   std::atomic<uint32_t> wakes_{0};  // sleepers wait for it to change
