@@ -2,6 +2,7 @@
 // depend on how long that gets, and saving it or keeping a copy is one copy of the state.
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <memory>
@@ -12,8 +13,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/model_options.h"
+#include "cli/run_request.h"
 #include "cli/verbs.h"
-#include "serve/engine/generator.h"
 #include "serve/engine/state_file.h"
 
 namespace laplace::cli {
@@ -69,11 +70,10 @@ void tell(std::string_view text) { std::cerr << text << std::flush; }
 
 class Chat {
  public:
-  Chat(const OpenModel& model, const GenerationOptions& options, const Path& states)
-      : model_(model),
-        options_(options),
-        states_(states),
-        generator_(model.decoder, model.need_tokenizer().vocab_size()) {}
+  Chat(const OpenModel& model, Engine& engine, const Request& options, const Path& states)
+      : model_(model), engine_(engine), options_(options), states_(states) {
+    (void)model.need_tokenizer();
+  }
 
   // One line of input; false: the conversation is over.
   bool line(const std::string& text) {
@@ -96,12 +96,13 @@ class Chat {
     } else if (name == "/load") {
       load(argument);
     } else if (name == "/fork") {
-      fork_ = generator_.snapshot();
+      fork_ = state_;
+      has_fork_ = true;
       tell("kept a copy; /back returns to it\n");
     } else if (name == "/back") {
       back();
     } else if (name == "/reset") {
-      generator_.reset();
+      state_.reset();
       tell("started anew\n");
     } else if (name == "/help") {
       tell(kHelp);
@@ -113,23 +114,24 @@ class Chat {
   }
 
   void back() {
-    if (!fork_) {
+    if (!has_fork_) {
       tell("there is no copy to return to; /fork makes one\n");
       return;
     }
-    generator_.restore(*fork_);
+    state_ = fork_;
     tell("returned to the copy\n");
   }
 
   void save(const std::string& name) {
     const Path path = state_path(states_, name);
-    save_state(path, generator_.snapshot(), fingerprint());
+    if (!state_) fail_input("there is nothing to save yet; say something first");
+    save_state(path, model_.config, *state_, fingerprint());
     tell(cat("saved as ", path.string(), "\n"));
   }
 
   void load(const std::string& name) {
-    generator_.restore(load_state(state_path(states_, name), model_.decoder, fingerprint()));
-    tell(cat("loaded a conversation of ", with_commas(generator_.position()), " tokens\n"));
+    state_ = load_state(state_path(states_, name), model_.config, fingerprint());
+    tell(cat("loaded a conversation of ", with_commas(state_->position), " tokens\n"));
   }
 
   // Reads all weights, so only when it is needed.
@@ -138,48 +140,71 @@ class Chat {
     return fingerprint_;
   }
 
+  // Feeds `ids` and generates at most `max_tokens`; the state is then what comes after. False when
+  // it was interrupted before all of `ids` was read: the state stays what it was.
+  bool go_on(std::vector<TokenId> ids, int64_t max_tokens, const RunEvents& events,
+             std::string* rest) {
+    Request request = options_;
+    request.prompt = std::move(ids);
+    request.from = state_;
+    request.max_tokens = max_tokens;
+    request.min_tokens = std::min(request.min_tokens, max_tokens);
+    request.snapshot_at_end = true;
+    const RunResult result = run_request(engine_, std::move(request), events);
+    *rest = result.finish.text;
+    if (!result.state) return false;
+    state_ = result.state;
+    return true;
+  }
+
   // Feeds what was said, prints the reply as it comes. Between replies the text that the model has
   // read ends with a line break.
   void reply(const std::string& said) {
     const ReplyInterrupt interrupt;
     const Tokenizer& tokenizer = model_.need_tokenizer();
     std::vector<TokenId> ids = tokenizer.encode(said + "\n");
-    if (generator_.position() == 0 && model_.end_of_text >= 0) {
-      ids.insert(ids.begin(), model_.end_of_text);
-    }
+    if (!state_ && model_.end_of_text >= 0) ids.insert(ids.begin(), model_.end_of_text);
     bool line_printed = true;  // what was printed, and what was read (a stop string is not printed)
     bool line_read = true;
-    GenerationSink sink;
-    sink.interrupted = ReplyInterrupt::seen;
-    sink.text = [&](std::string_view text) {
+    const auto print = [&](std::string_view text) {
+      if (text.empty()) return;
       print_now(text);
       line_printed = text.ends_with('\n');
     };
-    sink.token = [&](TokenId id) { line_read = tokenizer.bytes_of(id).ends_with('\n'); };
-    if (generator_.prefill(ids, sink.interrupted)) {
-      generate(generator_, tokenizer, model_.end_of_text, options_, sink);
-    } else {
-      line_read = false;
+    RunEvents events;
+    events.interrupted = ReplyInterrupt::seen;
+    events.token = [&](const TokenResult& token, std::string_view text) {
+      print(text);
+      line_read = tokenizer.bytes_of(token.id).ends_with('\n');
+    };
+    std::string rest;
+    if (!go_on(std::move(ids), options_.max_tokens, events, &rest)) {
+      tell("interrupted before the line was read; it is forgotten\n");
+      return;
     }
-    if (!line_read) generator_.prefill(tokenizer.encode("\n"));
+    print(rest);
+    if (!line_read) go_on(tokenizer.encode("\n"), 0, {}, &rest);
     if (!line_printed) print_now("\n");
   }
 
   const OpenModel& model_;
-  const GenerationOptions options_;
+  Engine& engine_;
+  const Request options_;
   const Path states_;
-  Generator generator_;
-  std::optional<SequenceState> fork_;
+  std::shared_ptr<const SequenceSnapshot> state_;  // null: nothing has been said
+  std::shared_ptr<const SequenceSnapshot> fork_;
+  bool has_fork_ = false;
   std::string fingerprint_;
 };
 
 void run_chat(const ChatOptions& options) {
-  GenerationOptions generation = options.sampling.resolve();
-  if (generation.stops.empty()) generation.stops = {"\n\n"};
+  Request request = options.sampling.resolve();
+  if (request.stops.empty()) request.stops = {"\n\n"};
   const OpenModel model = open_model(options.model);
+  const auto engine = open_engine(options.model, model);
   const Path states =
       options.state_directory.empty() ? default_state_directory() : Path(options.state_directory);
-  Chat chat(model, generation, states);
+  Chat chat(model, *engine, request, states);
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
   if (terminal) tell("/help shows the commands, Ctrl-D ends.\n");
   std::string line;
@@ -206,7 +231,7 @@ void add_chat(CLI::App& program) {
       program.add_subcommand("chat", "Talk with a model in the terminal; save, load and fork");
   const auto options = std::make_shared<ChatOptions>();
   add_model_options(*app, options->model);
-  app->add_option("--reply-tokens", options->sampling.generation.max_tokens,
+  app->add_option("--reply-tokens", options->sampling.request.max_tokens,
                   "A reply has at most this many tokens")
       ->capture_default_str();
   add_sampling_options(*app, options->sampling);

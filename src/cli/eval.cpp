@@ -1,5 +1,8 @@
 // eval score: the log-probability of every token of a text, or of lines of ids.
+#include <ATen/Parallel.h>
+
 #include <charconv>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -14,8 +17,10 @@
 #include "base/process.h"
 #include "base/progress.h"
 #include "cli/model_options.h"
+#include "cli/run_request.h"
 #include "cli/verbs.h"
 #include "eval/score.h"
+#include "model/compute_dtype.h"
 
 namespace laplace::cli {
 
@@ -65,18 +70,59 @@ std::vector<TokenId> parse_ids(std::string_view line, const std::string& source,
   }
 }
 
-std::vector<double> scores_of(const OpenModel& model, std::span<const TokenId> ids, Form form) {
-  Progress progress("scoring", int64_t(ids.size()), "tokens");
-  auto scores = log_probs(model.decoder, ids, form, [&](int64_t done) {
-    progress.set(done);
-    return !stop_requested();
-  });
+// Gives the log-probabilities of a sequence's tokens but the first.
+using Scorer = std::function<std::vector<double>(std::span<const TokenId> ids)>;
+
+// As in training, chunk by chunk.
+Scorer chunked_scorer(const ModelOptions& options, const OpenModel& model) {
+  if (options.dtype == "int8") {
+    fail_input("--dtype int8 is for the engine; add --form recurrent");
+  }
+  if (options.threads > 0) at::set_num_threads(options.threads);
+  const c10::Device device = open_device(options.device);
+  const auto decoder = std::make_shared<const Decoder>(Decoder::open(
+      model.directory, model.config, parse_compute_dtype(options.dtype, device), device));
+  return [decoder](std::span<const TokenId> ids) {
+    Progress progress("scoring", int64_t(ids.size()), "tokens");
+    return log_probs(*decoder, ids, Form::kChunked, [&](int64_t done) {
+      progress.set(done);
+      return !stop_requested();
+    });
+  };
+}
+
+// Token by token, by the engine, as in generation.
+Scorer recurrent_scorer(const ModelOptions& options, const OpenModel& model) {
+  const std::shared_ptr<Engine> engine = open_engine(options, model);
+  return [engine](std::span<const TokenId> ids) {
+    std::vector<double> out;
+    if (ids.size() < 2) return out;
+    Progress progress("scoring", int64_t(ids.size()), "tokens");
+    Request request;
+    request.prompt.assign(ids.begin(), ids.end());
+    request.max_tokens = 0;
+    request.prompt_log_probs = true;
+    RunEvents events;
+    events.interrupted = stop_requested;
+    bool first = true;
+    events.prompt = [&](const TokenResult& token) {
+      progress.add(1);
+      if (!first) out.push_back(double(token.log_prob));
+      first = false;
+    };
+    run_request(*engine, std::move(request), events);
+    return out;
+  };
+}
+
+std::vector<double> scores_of(const Scorer& scorer, std::span<const TokenId> ids) {
+  auto scores = scorer(ids);
   if (stop_requested()) fail("stopped before the scores were complete");
   return scores;
 }
 
 // A text is scored as a document: after the end-of-text token, where there is one.
-Scored score_text(const OpenModel& model, std::string_view text, Form form) {
+Scored score_text(const OpenModel& model, const Scorer& scorer, std::string_view text) {
   Scored out{model.need_tokenizer().encode(text), {}, int64_t(text.size())};
   std::vector<TokenId> fed = out.ids;
   if (model.end_of_text >= 0) {
@@ -85,7 +131,7 @@ Scored score_text(const OpenModel& model, std::string_view text, Form form) {
     log_warning(
         "the tokenizer has no <|endoftext|> to start from, so the first token has no score");
   }
-  out.scores = scores_of(model, fed, form);
+  out.scores = scores_of(scorer, fed);
   return out;
 }
 
@@ -133,10 +179,12 @@ void run_score(const ScoreOptions& options) {
   const Form form = parse_form(options.form);
   install_stop_signals();
   const OpenModel model = open_model(options.model);
+  const Scorer scorer = form == Form::kChunked ? chunked_scorer(options.model, model)
+                                               : recurrent_scorer(options.model, model);
   const std::string input = read_input(options.input);
   const auto print = options.json ? print_json : print_table;
   if (!options.ids) {
-    print(model, score_text(model, input, form));
+    print(model, score_text(model, scorer, input));
     return;
   }
   const std::string source = options.input == "-" ? "standard input" : options.input;
@@ -145,7 +193,7 @@ void run_score(const ScoreOptions& options) {
     const size_t end = std::min(rest.find('\n'), rest.size());
     Scored scored;
     scored.ids = parse_ids(rest.substr(0, end), source, number, model.config.vocab_size);
-    scored.scores = scores_of(model, scored.ids, form);
+    scored.scores = scores_of(scorer, scored.ids);
     print(model, scored);
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }

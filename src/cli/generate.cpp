@@ -11,8 +11,8 @@
 #include "base/process.h"
 #include "base/progress.h"
 #include "cli/model_options.h"
+#include "cli/run_request.h"
 #include "cli/verbs.h"
-#include "serve/engine/generator.h"
 
 namespace laplace::cli {
 
@@ -28,14 +28,17 @@ struct GenerateOptions {
 };
 
 struct Outcome {
-  GenerationResult result;
-  int64_t prompt_tokens = 0;
+  Finish finish;
   double prompt_seconds = 0;
   double seconds = 0;        // of the generation
   std::string text;          // with --json only
   std::vector<TokenId> ids;  // with --json only
 
-  double rate() const { return seconds > 0 ? double(result.tokens) / seconds : 0; }
+  double rate() const { return seconds > 0 ? double(finish.generated_tokens) / seconds : 0; }
+  std::string_view reason() const {
+    return finish.reason == FinishReason::kCancelled ? "interrupted"
+                                                     : finish_reason_name(finish.reason);
+  }
 };
 
 // A document starts with the end-of-text token, as in the training data.
@@ -49,25 +52,29 @@ std::vector<TokenId> prompt_ids(const OpenModel& model, const std::string& promp
   return ids;
 }
 
-Outcome generate_text(const OpenModel& model, const std::string& prompt,
-                      const GenerationOptions& options, bool json) {
+Outcome generate_text(Engine& engine, Request request, bool json) {
   Outcome out;
-  const std::vector<TokenId> ids = prompt_ids(model, prompt);
-  Generator generator(model.decoder, model.need_tokenizer().vocab_size());
   Stopwatch watch;
-  const bool whole = generator.prefill(ids, stop_requested);
-  out.prompt_tokens = generator.position();
-  out.prompt_seconds = watch.seconds();
-  watch.restart();
-  GenerationSink sink;
-  sink.interrupted = stop_requested;
-  sink.text = [&](std::string_view text) { json ? void(out.text += text) : print_now(text); };
-  if (json) sink.token = [&](TokenId id) { out.ids.push_back(id); };
-  if (whole) {
-    out.result = generate(generator, model.need_tokenizer(), model.end_of_text, options, sink);
-  } else {
-    out.result.reason = FinishReason::kInterrupted;
-  }
+  bool prompt_read = false;
+  const auto take_time = [&] {
+    if (prompt_read) return;
+    prompt_read = true;
+    out.prompt_seconds = watch.seconds();
+    watch.restart();
+  };
+  const auto take_text = [&](std::string_view text) {
+    if (!text.empty()) json ? void(out.text += text) : print_now(text);
+  };
+  RunEvents events;
+  events.interrupted = stop_requested;
+  events.token = [&](const TokenResult& token, std::string_view text) {
+    take_time();
+    if (json) out.ids.push_back(token.id);
+    take_text(text);
+  };
+  out.finish = run_request(engine, std::move(request), events).finish;
+  take_time();
+  take_text(out.finish.text);
   out.seconds = watch.seconds();
   return out;
 }
@@ -75,9 +82,9 @@ Outcome generate_text(const OpenModel& model, const std::string& prompt,
 void print_json(const Outcome& out, const std::string& prompt, uint64_t seed, bool echo) {
   const Json object = {{"text", echo ? prompt + out.text : out.text},
                        {"ids", out.ids},
-                       {"finish_reason", finish_reason_name(out.result.reason)},
-                       {"prompt_tokens", out.prompt_tokens},
-                       {"generated_tokens", out.result.tokens},
+                       {"finish_reason", out.reason()},
+                       {"prompt_tokens", out.finish.prompt_tokens},
+                       {"generated_tokens", out.finish.generated_tokens},
                        {"seed", seed},
                        {"prompt_seconds", out.prompt_seconds},
                        {"seconds", out.seconds},
@@ -86,22 +93,25 @@ void print_json(const Outcome& out, const std::string& prompt, uint64_t seed, bo
 }
 
 void run_generate(const GenerateOptions& options) {
-  const GenerationOptions generation = options.sampling.resolve();
+  Request request = options.sampling.resolve();
   const std::string prompt =
       options.prompt_file.empty() ? options.prompt : read_input(options.prompt_file);
   install_stop_signals();
   const OpenModel model = open_model(options.model);
+  request.prompt = prompt_ids(model, prompt);
+  const auto engine = open_engine(options.model, model);
   if (options.echo && !options.json) print_now(prompt);
-  const Outcome out = generate_text(model, prompt, generation, options.json);
+  const uint64_t seed = request.sampling.seed;
+  const Outcome out = generate_text(*engine, std::move(request), options.json);
   if (options.json) {
-    print_json(out, prompt, generation.sampling.seed, options.echo);
+    print_json(out, prompt, seed, options.echo);
   } else if (::isatty(STDOUT_FILENO) != 0) {
     print_now("\n");  // so that the shell's prompt has its own line; a pipe gets the text alone
   }
-  log_info(with_commas(out.prompt_tokens), " tokens of prompt in ",
-           human_duration(out.prompt_seconds), ", ", with_commas(out.result.tokens),
+  log_info(with_commas(out.finish.prompt_tokens), " tokens of prompt in ",
+           human_duration(out.prompt_seconds), ", ", with_commas(out.finish.generated_tokens),
            " generated in ", human_duration(out.seconds), ": ", strf("%.1f", out.rate()),
-           " tokens/s (", finish_reason_name(out.result.reason), ")");
+           " tokens/s (", out.reason(), ")");
 }
 
 }  // namespace
@@ -110,7 +120,7 @@ void add_generate(CLI::App& program) {
   CLI::App* const app =
       program.add_subcommand("generate", "Go on from a prompt, streaming the text");
   const auto options = std::make_shared<GenerateOptions>();
-  GenerationOptions& generation = options->sampling.generation;
+  Request& generation = options->sampling.request;
   add_model_options(*app, options->model);
   CLI::Option* const prompt = app->add_option(
       "--prompt", options->prompt, "The beginning of the text; if left out, a new document begins");

@@ -62,6 +62,7 @@ int run(int argc, char** argv) {
   add_generate(program);
   add_chat(program);
   add_eval(program);
+  add_bench(program);
   add_inspect(program);
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);

@@ -1,10 +1,6 @@
 // See model_options.h.
 #include "cli/model_options.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
-#include <c10/util/Exception.h>
-
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -13,14 +9,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
-#include "model/compute_dtype.h"
 #include "model/model_directory.h"
+#include "serve/engine/check_request.h"
 
 namespace laplace::cli {
 
 namespace {
 
-// A device that a tensor can be made on.
 std::optional<Tokenizer> open_tokenizer(const Path& directory, const ModelConfig& config) {
   if (!std::filesystem::exists(directory / "tokenizer.json")) return std::nullopt;
   Tokenizer tokenizer = Tokenizer::open(directory);
@@ -40,9 +35,10 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
       ->type_name("DIR");
   app.add_option("--device", options.device, "A device of LibTorch: cpu, cuda, cuda:1, ...")
       ->capture_default_str();
-  app.add_option("--dtype", options.dtype,
-                 "What matrix products run in: float32, bfloat16, or auto (bfloat16 where the "
-                 "machine has it natively)")
+  app.add_option(
+         "--dtype", options.dtype,
+         "What matrix products run in: float32, bfloat16, int8, or auto (bfloat16 where the "
+         "machine has it natively, else float32)")
       ->capture_default_str();
   app.add_option("--threads", options.threads, "Threads, 0 for all cores")
       ->check(CLI::NonNegativeNumber)
@@ -59,25 +55,30 @@ const Tokenizer& OpenModel::need_tokenizer() const {
 }
 
 OpenModel open_model(const ModelOptions& options) {
-  const Stopwatch watch;
-  if (options.threads > 0) at::set_num_threads(options.threads);
-  const c10::Device device = open_device(options.device);
-  const at::ScalarType dtype = parse_compute_dtype(options.dtype, device);
   const Path directory = open_model_directory(options.model);
   const ModelConfig config = ModelConfig::load(directory);
   std::optional<Tokenizer> tokenizer = open_tokenizer(directory, config);
   const TokenId own = tokenizer ? tokenizer->end_of_text() : -1;
-  OpenModel model{directory, config, Decoder::open(directory, config, dtype, device),
-                  std::move(tokenizer), own >= 0 ? own : TokenId(config.eos_token_id)};
-  log_debug("opened ", directory.string(), " (", with_commas(config.num_parameters()),
-            " parameters, computing in ", at::toString(dtype), " on ", device.str(), ", ",
-            at::get_num_threads(), " threads) in ", human_duration(watch.seconds()));
-  return model;
+  return {directory, config, std::move(tokenizer), own >= 0 ? own : TokenId(config.eos_token_id)};
+}
+
+std::unique_ptr<Engine> open_engine(const ModelOptions& options, const OpenModel& model) {
+  const Stopwatch watch;
+  EngineOptions engine_options;
+  engine_options.device = options.device;
+  engine_options.dtype = parse_engine_dtype(options.dtype);
+  engine_options.threads = options.threads;
+  engine_options.slots = 1;
+  engine_options.quiet = true;
+  auto engine = Engine::open(model.directory, {model.config, model.tokenizer, model.end_of_text},
+                             engine_options);
+  log_debug("opened ", model.directory.string(), " (", with_commas(model.config.num_parameters()),
+            " parameters, ", engine->description(), ") in ", human_duration(watch.seconds()));
+  return engine;
 }
 
 void add_sampling_options(CLI::App& app, SamplingOptions& options) {
-  GenerationOptions& generation = options.generation;
-  SamplingParams& sampling = generation.sampling;
+  SamplingParams& sampling = options.request.sampling;
   sampling.temperature = 0.8;
   app.add_option("--temperature", sampling.temperature, "Below 1 sharpens, 0 takes the likeliest")
       ->capture_default_str();
@@ -99,16 +100,17 @@ void add_sampling_options(CLI::App& app, SamplingOptions& options) {
       ->capture_default_str();
   app.add_option("--seed", options.seed,
                  "Equal seeds give equal text; a new one each run if left out");
-  app.add_option("--stop", generation.stops, "End before this text; may be given several times")
+  app.add_option("--stop", options.request.stops,
+                 "End before this text; may be given several times")
       ->allow_extra_args(false)  // one for each --stop
       ->type_name("TEXT");
 }
 
-GenerationOptions SamplingOptions::resolve() const {
-  GenerationOptions out = generation;
+Request SamplingOptions::resolve() const {
+  Request out = request;
   std::random_device device;
   out.sampling.seed = seed ? *seed : (uint64_t{device()} << 32 | device());
-  out.validate();
+  check_numbers(out);
   log_debug("seed ", out.sampling.seed);
   return out;
 }

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include "model/decoder.h"
-#include "serve/engine/generator.h"
+#include "model/config.h"
+#include "serve/engine/engine.h"
 #include "text/tokenizer.h"
 
 namespace laplace::cli {
@@ -16,16 +17,16 @@ struct ModelOptions {
   std::string model;
   std::string device = "cpu";
   std::string dtype = "auto";
-  int threads = 0;  // 0: LibTorch's choice, all cores
+  int threads = 0;  // 0: all cores
 };
 
 // --model (required), --device, --dtype, --threads.
 void add_model_options(CLI::App& app, ModelOptions& options);
 
+// Everything about a model but its weights.
 struct OpenModel {
   Path directory;  // the model directory itself, also when a run directory was given
   ModelConfig config;
-  Decoder decoder;
   std::optional<Tokenizer> tokenizer;  // nothing where the directory has none
   TokenId end_of_text = -1;            // the tokenizer's, else the config's, else -1
 
@@ -33,18 +34,21 @@ struct OpenModel {
   const Tokenizer& need_tokenizer() const;
 };
 
-// Sets LibTorch's threads and opens the model. Throws Error(kBadInput) in one sentence for a device
-// that LibTorch does not know or have, a dtype that is none, a model that does not open, and a
-// tokenizer with more tokens than the model.
+// Throws Error(kBadInput) in one sentence for a model that does not open, and a tokenizer with more
+// tokens than the model.
 OpenModel open_model(const ModelOptions& options);
+
+// An engine for one sequence at a time, as the verbs that run in a terminal need it. Throws
+// Error(kBadInput) for a device that LibTorch does not know or have, and a dtype that is none.
+std::unique_ptr<Engine> open_engine(const ModelOptions& options, const OpenModel& model);
 
 // What generate and chat share.
 struct SamplingOptions {
-  GenerationOptions generation;
+  Request request;               // sampling, max_tokens, min_tokens, stops
   std::optional<uint64_t> seed;  // nothing: a new one each run
 
   // Checks all values and fills in the seed. Throws Error(kBadInput).
-  GenerationOptions resolve() const;
+  Request resolve() const;
 };
 
 // --temperature, --top-k, --top-p, --min-p, the penalties, --seed, --stop.

@@ -24,10 +24,6 @@ using std::optional;
 
 namespace {
 
-bool is_matrix_product(const ParameterSpec& spec) {
-  return spec.role == ParameterRole::kMuon || spec.name == "head.weight";
-}
-
 // The recurrence one token after another: q, k, v [B,T,H,d] -> o [B,T,H,dv], S in place.
 at::Tensor recurrence(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const at::Tensor& log_decay, at::Tensor& S) {
@@ -39,6 +35,10 @@ at::Tensor recurrence(const at::Tensor& q, const at::Tensor& k, const at::Tensor
 }
 
 }  // namespace
+
+bool is_matrix_product(const ParameterSpec& spec) {
+  return spec.role == ParameterRole::kMuon || spec.name == "head.weight";
+}
 
 at::ScalarType compute_dtype_of(const ParameterSpec& spec, at::ScalarType compute) {
   return is_matrix_product(spec) || compute == at::kDouble ? compute : at::kFloat;

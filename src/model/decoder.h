@@ -50,6 +50,9 @@ enum LayerParameter : size_t {
 // How the recurrence is evaluated; both give the same result up to rounding.
 enum class Form { kChunked, kRecurrent };
 
+// True for the parameters that activations are multiplied with: the matrices and the head.
+bool is_matrix_product(const ParameterSpec& spec);
+
 // The dtype a parameter has in the computation: matrices and the head in `compute`, what is small
 // or looked up (embedding, norms, conv, aug_balance) in float32 (float64 for float64).
 at::ScalarType compute_dtype_of(const ParameterSpec& spec, at::ScalarType compute);

@@ -12,25 +12,32 @@
 #include <utility>
 
 #include "base/progress.h"
-#include "model/parameters.h"
+#include "model/decoder.h"
 
 namespace laplace {
 
 namespace {
 
-// Seconds for the three products of a weight [n,k] with `rows` tokens, best of two after a warm-up.
-double time_products(int64_t rows, int64_t n, int64_t k, const at::TensorOptions& options) {
+// Seconds for the products of a weight [n,k] with `rows` tokens, best of two after a warm-up.
+struct ProductTimes {
+  double forward = 1e30, backward = 1e30;
+};
+ProductTimes time_products(int64_t rows, int64_t n, int64_t k, const at::TensorOptions& options) {
   const at::Tensor x = at::ones({rows, k}, options), w = at::ones({n, k}, options),
                    dy = at::ones({rows, n}, options);
   at::Tensor y = at::empty({rows, n}, options), dx = at::empty({rows, k}, options),
              dw = at::empty({n, k}, options);
-  double best = 1e30;
+  ProductTimes best;
   for (int round = 0; round < 3; ++round) {
-    const Stopwatch watch;
+    Stopwatch watch;
     at::mm_out(y, x, w.t());
+    const double forward = watch.seconds();
+    watch.restart();
     at::mm_out(dx, dy, w);
     at::mm_out(dw, dy.t(), x);
-    if (round > 0) best = std::min(best, watch.seconds());
+    if (round == 0) continue;
+    best.forward = std::min(best.forward, forward);
+    best.backward = std::min(best.backward, watch.seconds());
   }
   return best;
 }
@@ -42,16 +49,17 @@ GemmLimit measure_gemm_limit(const ModelConfig& config, int64_t rows, at::Scalar
   const c10::NoGradGuard no_grad;
   std::map<std::pair<int64_t, int64_t>, int64_t> shapes;  // and how often each occurs
   for (const ParameterSpec& spec : parameter_table(config)) {
-    const bool multiplies = spec.role == ParameterRole::kMuon || spec.name == "head.weight";
-    if (multiplies) ++shapes[{spec.shape[0], spec.shape[1]}];
+    if (is_matrix_product(spec)) ++shapes[{spec.shape[0], spec.shape[1]}];
   }
   const auto options = at::TensorOptions(dtype).device(device);
-  double seconds = 0, flops = 0;
+  double seconds = 0, forward = 0, flops = 0;
   for (const auto& [shape, count] : shapes) {
-    seconds += double(count) * time_products(rows, shape.first, shape.second, options);
+    const ProductTimes times = time_products(rows, shape.first, shape.second, options);
+    seconds += double(count) * (times.forward + times.backward);
+    if (shape.first != config.vocab_size) forward += double(count) * times.forward;
     flops += double(count) * 6.0 * double(rows) * double(shape.first) * double(shape.second);
   }
-  return {seconds / double(rows), flops / seconds};
+  return {seconds / double(rows), flops / seconds, forward / double(rows)};
 }
 
 }  // namespace laplace

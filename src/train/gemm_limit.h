@@ -14,6 +14,7 @@ namespace laplace {
 struct GemmLimit {
   double seconds_per_token = 0;
   double flops_per_second = 0;
+  double recompute_seconds_per_token = 0;  // of the layers' forward products once more
 };
 
 // Forward (y = x Wᵀ) and backward (dx = dy W, dW = dyᵀ x) of every matrix and the head for `rows`

@@ -2,6 +2,8 @@
 #include "serve/engine/state_file.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <charconv>
@@ -9,6 +11,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "model/parameters.h"
 #include "model/safetensors.h"
 #include "model/weight_files.h"
 #include "model/xxh64.h"
@@ -40,20 +43,20 @@ std::string checksum(std::span<const NamedTensor> tensors, const std::string& fi
   return hex(hash);
 }
 
-at::Tensor counts_tensor(const TokenCounts& counts) {
-  const auto seen = counts.seen();
-  const at::Tensor rows = at::empty({int64_t(seen.size()), 3}, at::kLong);
+at::Tensor counts_tensor(const std::vector<TokenCount>& counts) {
+  const at::Tensor rows = at::empty({int64_t(counts.size()), 3}, at::kLong);
   auto* out = rows.mutable_data_ptr<int64_t>();
-  for (const int32_t id : seen) {
-    *out++ = id;
-    *out++ = counts.in_prompt(id) ? 1 : 0;
-    *out++ = counts.in_output(id);
+  for (const TokenCount& count : counts) {
+    *out++ = count.id;
+    *out++ = count.in_prompt ? 1 : 0;
+    *out++ = count.in_output;
   }
   return rows;
 }
 
-TokenCounts counts_of(const at::Tensor& rows, int64_t vocab_size, const std::string& file) {
-  TokenCounts counts(vocab_size);
+std::vector<TokenCount> counts_of(const at::Tensor& rows, int64_t vocab_size,
+                                  const std::string& file) {
+  std::vector<TokenCount> counts;
   const auto* row = rows.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < rows.size(0); ++i, row += 3) {
     const int64_t id = row[0], times = row[2];
@@ -61,10 +64,24 @@ TokenCounts counts_of(const at::Tensor& rows, int64_t vocab_size, const std::str
       fail_input(file, ": the tensor counts has the row (", id, ", ", row[1], ", ", times,
                  "), which no state of this model can have; the file is damaged");
     }
-    if (row[1] != 0) counts.add_prompt(int32_t(id));
-    counts.add_output(int32_t(id), uint32_t(times));
+    counts.push_back({TokenId(id), row[1] != 0, uint32_t(times)});
   }
   return counts;
+}
+
+// A layer's two parts of a slot, as tensors over it.
+struct LayerViews {
+  at::Tensor S, window;
+};
+
+LayerViews views_of(const ModelConfig& c, const std::vector<float>& slot, int64_t layer) {
+  const int64_t window = c.conv_kernel * c.hidden_size;
+  const int64_t floats = window + c.num_heads * c.head_k_dim * c.head_v_dim;
+  // from_blob takes a pointer to non-const; nobody writes to the views of a snapshot.
+  auto* const at_layer = const_cast<float*>(slot.data()) + layer * floats;
+  return {
+      at::from_blob(at_layer + window, {1, c.num_heads, c.head_k_dim, c.head_v_dim}, at::kFloat),
+      at::from_blob(at_layer, {1, c.conv_kernel, c.hidden_size}, at::kFloat)};
 }
 
 // One state file, with every field checked as it is read.
@@ -127,15 +144,18 @@ std::string model_fingerprint(const Path& directory, const ModelConfig& config) 
   return hex(hash);
 }
 
-void save_state(const Path& path, const SequenceState& state, const std::string& fingerprint) {
-  if (!state.logits.defined()) fail_input("there is nothing to save yet; say something first");
-  const auto host = [](const at::Tensor& x) { return x.to(at::kCPU).contiguous(); };
-  std::vector<NamedTensor> tensors;
-  for (size_t i = 0; i < state.model.size(); ++i) {
-    tensors.emplace_back(cat("layers.", i, ".S"), host(state.model[i].S));
-    tensors.emplace_back(cat("layers.", i, ".window"), host(state.model[i].window));
+void save_state(const Path& path, const ModelConfig& config, const SequenceSnapshot& state,
+                const std::string& fingerprint) {
+  if (int64_t(state.slot.size() * sizeof(float)) != config.state_bytes()) {
+    fail("a state of ", state.slot.size(), " numbers is not one of this model");
   }
-  tensors.emplace_back("logits", state.logits);
+  std::vector<NamedTensor> tensors;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const LayerViews views = views_of(config, state.slot, i);
+    tensors.emplace_back(cat("layers.", i, ".S"), views.S);
+    tensors.emplace_back(cat("layers.", i, ".window"), views.window);
+  }
+  tensors.emplace_back("logits", at::tensor(state.logits, at::kFloat));
   tensors.emplace_back("counts", counts_tensor(state.counts));
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
@@ -147,8 +167,8 @@ void save_state(const Path& path, const SequenceState& state, const std::string&
                      {"checksum", checksum(tensors, fingerprint, state.position)}});
 }
 
-SequenceState load_state(const Path& path, const Decoder& decoder, const std::string& fingerprint) {
-  const ModelConfig& c = decoder.config();
+std::shared_ptr<const SequenceSnapshot> load_state(const Path& path, const ModelConfig& config,
+                                                   const std::string& fingerprint) {
   StateReader reader(path);
   if (reader.text("format") != kFormat) {
     fail_input(reader.name(), " has the format ", laplace::quoted(reader.text("format")),
@@ -159,20 +179,24 @@ SequenceState load_state(const Path& path, const Decoder& decoder, const std::st
                laplace::quoted(reader.text("model")), ", this model's ", fingerprint,
                "); load it with the model that saved it");
   }
-  SequenceState state{{}, {}, TokenCounts(c.vocab_size), reader.position()};
+  const ModelConfig& c = config;
+  auto state = std::make_shared<SequenceSnapshot>();
+  state->position = reader.position();
+  state->slot.resize(size_t(c.state_bytes()) / sizeof(float));
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
-    at::Tensor S = reader.tensor(cat("layers.", i, ".S"),
-                                 {1, c.num_heads, c.head_k_dim, c.head_v_dim}, at::kFloat);
-    at::Tensor window =
-        reader.tensor(cat("layers.", i, ".window"), {1, c.conv_kernel, c.hidden_size}, at::kFloat);
-    state.model.push_back({S.to(decoder.device()), window.to(decoder.device())});
+    const LayerViews views = views_of(c, state->slot, i);
+    views.S.copy_(reader.tensor(cat("layers.", i, ".S"), views.S.sizes().vec(), at::kFloat));
+    views.window.copy_(
+        reader.tensor(cat("layers.", i, ".window"), views.window.sizes().vec(), at::kFloat));
   }
-  state.logits = reader.tensor("logits", {c.vocab_size}, at::kFloat);
+  const at::Tensor logits = reader.tensor("logits", {c.vocab_size}, at::kFloat);
+  const auto* const values = logits.const_data_ptr<float>();
+  state->logits.assign(values, values + c.vocab_size);
   const at::Tensor counts = reader.tensor("counts", {-1, 3}, at::kLong);
-  if (checksum(reader.read(), fingerprint, state.position) != reader.text("checksum")) {
+  if (checksum(reader.read(), fingerprint, state->position) != reader.text("checksum")) {
     fail_input(reader.name(), " is damaged (its checksum does not fit its data); save it again");
   }
-  state.counts = counts_of(counts, c.vocab_size, reader.name());
+  state->counts = counts_of(counts, c.vocab_size, reader.name());
   return state;
 }
 

@@ -7,12 +7,13 @@
 // that is loaded goes on with the same bits as the one saved.
 #pragma once
 
-#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "base/files.h"
-#include "serve/engine/generator.h"
+#include "model/config.h"
+#include "serve/engine/snapshot.h"
 
 namespace laplace {
 
@@ -22,12 +23,15 @@ namespace laplace {
 // returns it.
 std::string model_fingerprint(const Path& directory, const ModelConfig& config);
 
-// Appears under `path` only when complete. `state` must have been fed something.
-void save_state(const Path& path, const SequenceState& state, const std::string& fingerprint);
+// Appears under `path` only when complete; its directory is made when it is missing. May run on any
+// thread beside the engine.
+void save_state(const Path& path, const ModelConfig& config, const SequenceSnapshot& state,
+                const std::string& fingerprint);
 
 // Throws Error(kBadInput) in one sentence when the file is missing or damaged, or when it is the
-// state of another model. The tensors are on the decoder's device.
-SequenceState load_state(const Path& path, const Decoder& decoder, const std::string& fingerprint);
+// state of another model.
+std::shared_ptr<const SequenceSnapshot> load_state(const Path& path, const ModelConfig& config,
+                                                   const std::string& fingerprint);
 
 // Named states in one directory: DIR/NAME.safetensors.
 // $XDG_STATE_HOME/laplace/states, or ~/.local/state/laplace/states.

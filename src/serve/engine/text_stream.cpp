@@ -25,7 +25,10 @@ std::string StopFilter::push(std::string_view text) {
     const size_t at = held_.find(stop);
     if (at == std::string::npos) continue;
     const size_t end = at + stop.size();
-    if (end < first_end || (end == first_end && at < start)) first_end = end, start = at;
+    if (end < first_end || (end == first_end && at < start)) {
+      first_end = end, start = at;
+      matched_ = stop;
+    }
   }
   if (first_end != std::string::npos) {
     stopped_ = true;

@@ -26,9 +26,12 @@ class StopFilter {
   std::string finish();
   // A stop string has been seen.
   bool stopped() const { return stopped_; }
+  // Which one; empty before.
+  const std::string& matched() const { return matched_; }
 
  private:
   std::vector<std::string> stops_;
+  std::string matched_;
   std::string held_;  // shorter than the longest stop string
   bool stopped_ = false;
 };
@@ -43,6 +46,7 @@ class TextStream {
   // What was held back, an incomplete character as U+FFFD; the stream is then as new.
   std::string finish();
   bool stopped() const { return filter_.stopped(); }
+  const std::string& matched() const { return filter_.matched(); }
 
  private:
   StreamDecoder decoder_;

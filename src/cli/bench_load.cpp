@@ -1,0 +1,132 @@
+// See bench_load.h.
+#include "cli/bench_load.h"
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "base/error.h"
+
+namespace laplace::cli {
+
+namespace {
+
+using Times = std::vector<Clock::time_point>;
+
+double seconds_between(Clock::time_point a, Clock::time_point b) {
+  return std::chrono::duration<double>(b - a).count();
+}
+
+// What has ended, for all clients of a load.
+struct Finished {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int64_t count = 0;
+  std::string error;
+};
+
+class Client : public Sink {
+ public:
+  Client(Finished& finished, int64_t tokens) : finished_(finished) {
+    times.reserve(size_t(tokens));
+  }
+  void on_token(int, const TokenResult&, std::string_view) override {
+    times.push_back(Clock::now());
+  }
+  void on_finish(int, const Finish& finish) override {
+    const std::lock_guard lock(finished_.mutex);
+    ++finished_.count;
+    if (finish.reason == FinishReason::kError) finished_.error = finish.error;
+    finished_.changed.notify_one();
+  }
+
+  Clock::time_point submitted;
+  Times times;
+
+ private:
+  Finished& finished_;
+};
+
+Request make_request(const EngineModel& model, const Load& load, int64_t number) {
+  std::mt19937_64 random(load.seed + uint64_t(number));
+  Request request;
+  for (int64_t i = 0; i < load.prompt_tokens; ++i) {
+    request.prompt.push_back(TokenId(random() % uint64_t(model.config.vocab_size)));
+  }
+  request.max_tokens = load.output_tokens;
+  request.ignore_end_of_text = true;
+  request.sampling.temperature = load.temperature;
+  request.sampling.seed = load.seed + uint64_t(number);
+  return request;
+}
+
+void add_times(const std::vector<std::shared_ptr<Client>>& clients, LoadResult* out) {
+  Clock::time_point all_started = Clock::time_point::min();
+  Clock::time_point first_ended = Clock::time_point::max(), last = Clock::time_point::min();
+  for (const auto& client : clients) {
+    const Times& times = client->times;
+    if (times.empty()) continue;
+    out->first_token.push_back(seconds_between(client->submitted, times.front()));
+    for (size_t i = 1; i < times.size(); ++i) {
+      out->inter_token.push_back(seconds_between(times[i - 1], times[i]));
+    }
+    out->generated += int64_t(times.size());
+    all_started = std::max(all_started, times.front());
+    first_ended = std::min(first_ended, times.back());
+    last = std::max(last, times.back());
+  }
+  out->seconds = seconds_between(clients.front()->submitted, last);
+  if (first_ended <= all_started) return;
+  out->steady_seconds = seconds_between(all_started, first_ended);
+  for (const auto& client : clients) {
+    out->steady_tokens += std::ranges::count_if(client->times, [&](Clock::time_point time) {
+      return time > all_started && time <= first_ended;
+    });
+  }
+}
+
+}  // namespace
+
+LoadResult run_load(Engine& engine, const Load& load) {
+  LoadResult out;
+  out.before = engine.stats();
+  Finished finished;
+  std::vector<std::shared_ptr<Client>> clients;
+  std::mt19937_64 random(load.seed);
+  std::gamma_distribution<double> gap(load.burstiness,
+                                      load.rate > 0 ? 1 / (load.rate * load.burstiness) : 0);
+  auto next = Clock::now();
+  for (int64_t i = 0; i < load.requests; ++i) {
+    clients.push_back(std::make_shared<Client>(finished, load.output_tokens));
+    Request request = make_request(engine.model(), load, i);
+    if (load.rate > 0) {
+      std::this_thread::sleep_until(next);
+      next +=
+          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(gap(random)));
+    }
+    clients.back()->submitted = Clock::now();
+    engine.submit(std::move(request), clients.back());
+  }
+  {
+    std::unique_lock lock(finished.mutex);
+    finished.changed.wait(lock, [&] { return finished.count == load.requests; });
+    if (!finished.error.empty()) fail(finished.error);
+  }
+  out.after = engine.stats();
+  add_times(clients, &out);
+  return out;
+}
+
+double percentile(std::vector<double> values, double p) {
+  if (values.empty()) return 0;
+  const auto at =
+      size_t(std::min(double(values.size() - 1), std::floor(p * double(values.size()))));
+  std::ranges::nth_element(values, values.begin() + int64_t(at));
+  return values[at];
+}
+
+}  // namespace laplace::cli
