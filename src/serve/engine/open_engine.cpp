@@ -44,7 +44,9 @@ void check_options(const EngineOptions& options) {
 }  // namespace
 
 int64_t slots_that_fit(const ModelConfig& config, const EngineOptions& options) {
-  const auto memory = int64_t(double(available_memory()) * options.memory_share);
+  const int64_t available = available_memory();
+  if (available == 0) return std::max(options.slots, options.max_slots);  // not known: trust
+  const auto memory = int64_t(double(available) * options.memory_share);
   const int64_t room = memory - options.replicas * CpuExecutor::workspace_bytes(config);
   return std::max<int64_t>(room / CpuExecutor::sequence_bytes(config), 0);
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "serve/engine/cpu/kernels.h"
 
 namespace laplace {
 
@@ -28,10 +29,23 @@ struct Largest {
   int32_t id = -1;
 };
 
+const cpu::Kernels& kernels() {
+  static const cpu::Kernels& chosen = cpu::chosen_kernels();
+  return chosen;
+}
+
 Largest largest_of(std::span<const float> logits, int32_t banned) {
   Largest best;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > best.value && int32_t(i) != banned) best = {logits[i], int32_t(i)};
+  const float value = kernels().largest(logits.data(), int64_t(logits.size()));
+  const bool banned_is_less =
+      banned < 0 || size_t(banned) >= logits.size() || logits[size_t(banned)] < value;
+  if (banned_is_less) {
+    const auto at = std::ranges::find(logits, value);
+    if (at != logits.end()) best = {value, int32_t(at - logits.begin())};
+  } else {
+    for (size_t i = 0; i < logits.size(); ++i) {
+      if (logits[i] > best.value && int32_t(i) != banned) best = {logits[i], int32_t(i)};
+    }
   }
   if (best.id < 0 || !std::isfinite(best.value)) {
     fail("the model's logits are not finite numbers; its weights are damaged or diverged");
@@ -148,10 +162,13 @@ double Sampler::select(std::span<const float> logits, const SamplingParams& para
   // weight < min_p <=> score < ln min_p; -inf when it is off
   const float lowest = params.min_p > 0 ? float(std::log(params.min_p)) : kNever;
   candidates_.clear();
+  weights_.resize(scores_.size());
+  kernels().soften(scores_.data(), int64_t(scores_.size()), largest, inverse, scores_.data(),
+                   weights_.data());
   for (size_t i = 0; i < scores_.size(); ++i) {
-    const float score = (scores_[i] - largest) * inverse;
+    const float score = scores_[i];
     if (!(score >= lowest) || score == kNever) continue;
-    candidates_.push_back({score, std::exp(score), int32_t(i)});
+    candidates_.push_back({score, weights_[i], int32_t(i)});
   }
   keep_top_k(params.top_k);
   keep_top_p(params.top_p);

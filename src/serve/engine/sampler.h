@@ -101,7 +101,7 @@ class Sampler {
   void keep_top_k(int64_t k);
   void keep_top_p(double p);
 
-  std::vector<float> scores_;
+  std::vector<float> scores_, weights_;
   std::vector<float> order_;
   std::vector<Candidate> candidates_;
 };

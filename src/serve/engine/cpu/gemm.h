@@ -287,6 +287,7 @@ constexpr Kernels kernels_of(const char* name,
           conv,
           gla,
           largest,
+          soften,
           sum_exp};
 }
 

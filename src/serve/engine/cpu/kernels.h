@@ -87,6 +87,9 @@ struct Kernels {
   void (*conv)(const float* const* inputs, const float* weight, int64_t taps, int64_t n, float* y);
   void (*gla)(const GlaArgs& args);
   float (*largest)(const float* x, int64_t n);
+  // scores = (x - shift) scale, weights = exp(scores); exp of less than -87 is 0
+  void (*soften)(const float* x, int64_t n, float shift, float scale, float* scores,
+                 float* weights);
   // sum of exp(x - shift), in float64
   double (*sum_exp)(const float* x, int64_t n, float shift);
 };

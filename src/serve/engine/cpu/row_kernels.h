@@ -119,6 +119,15 @@ float largest(const float* x, int64_t n) {
   return out;
 }
 
+void soften(const float* x, int64_t n, float shift, float scale, float* scores, float* weights) {
+  for_lanes(n, [&](int64_t j, auto t) {
+    using T = decltype(t);
+    const T score = (load<T>(x + j) - shift) * scale;
+    store(scores + j, score);
+    store(weights + j, T(score < splat<T>(-87.0F) ? T{} : exp<T>(score)));
+  });
+}
+
 // Blocks of 1,024 in float32, blocks in float64: exact enough, and eight times as fast.
 double sum_exp(const float* x, int64_t n, float shift) {
   double total = 0;
