@@ -14,5 +14,6 @@ void add_chat(CLI::App& program);
 void add_eval(CLI::App& program);  // eval score
 void add_bench(CLI::App& program);  // bench decode|prefill|serve
 void add_inspect(CLI::App& program);
+void add_serve(CLI::App& program);
 
 }  // namespace laplace::cli
