@@ -166,6 +166,7 @@ void add_engine_options(CLI::App& app, ServeOptions& options) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(group);
+  app.add_flag("--poison", engine.poison, "Fill freed slots with NaN, for tests")->group(group);
 }
 
 void add_access_options(CLI::App& app, ServeOptions& options) {

@@ -258,6 +258,7 @@ void Connection::open_exchange(HttpRequest request) {
   read_timer_.cancel();
   chunked_ = whole_ = finished_ = false;
   record_ = {};
+  more_headers_.clear();
   reply_ = std::make_shared<Reply>(shared_from_this(), std::move(request));
   update_busy();
   watch();
@@ -296,7 +297,7 @@ std::string Connection::head_of(const HttpResponse& response, bool whole) const 
   if (!keep_alive_) head += "connection: close\r\n";
   if (keep_alive_ && http_1_0) head += "connection: keep-alive\r\n";
   for (const auto& [name, value] : response.headers) head += cat(name, ": ", value, "\r\n");
-  return head + "\r\n";
+  return head + more_headers_ + "\r\n";
 }
 
 void Connection::send(HttpResponse response, bool whole) {

@@ -105,6 +105,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::chrono::steady_clock::time_point received_;  // the first byte of the request, about
 
   std::shared_ptr<Reply> reply_;  // the open exchange
+  std::string more_headers_;      // of its answer, lines
   bool reading_ = false;          // a request is being read
   bool timed_out_ = false;        // and took too long
   bool keep_alive_ = false;

@@ -55,6 +55,8 @@ class Exchange {
   // Runs `work` on the exchange's own sequence: never two at once, and soon. It must not block.
   virtual void post(std::function<void()> work) = 0;
 
+  // One more header of the answer, whatever it will be; before it is begun.
+  virtual void add_header(std::string name, std::string value) = 0;
   // The whole answer. Either this, once, or a stream.
   virtual void respond(HttpResponse response) = 0;
   // Begins an answer of unknown length; the body of `head` is its first piece.

@@ -171,7 +171,7 @@ struct Service::Impl {
            std::ranges::any_of(origins, [&](const auto& o) { return o == "*" || o == origin; });
   }
 
-  HttpResponse refuse(const HttpRequest& request, const Match& found, const ApiError& error) {
+  static HttpResponse refuse(const Match& found, const ApiError& error) {
     HttpResponse response = error_response(error);
     if (error.status() == 405) response.headers.emplace_back("allow", found.methods);
     if (error.status() == 401) {
@@ -180,7 +180,6 @@ struct Service::Impl {
                                                             ? "Basic realm=\"laplace\""
                                                             : "Bearer realm=\"laplace\"");
     }
-    add_cors(request, response);
     return response;
   }
 
@@ -256,7 +255,9 @@ std::optional<HttpResponse> Service::precheck(const HttpRequest& request) {
   try {
     impl_->check_head(request, found);
   } catch (const ApiError& error) {
-    return impl_->refuse(request, found, error);
+    HttpResponse refusal = Impl::refuse(found, error);
+    impl_->add_cors(request, refusal);
+    return refusal;
   }
   return std::nullopt;
 }
@@ -264,11 +265,15 @@ std::optional<HttpResponse> Service::precheck(const HttpRequest& request) {
 void Service::handle(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   const Match found = match(request.path());
+  if (impl_->cors_allows(request.origin)) {
+    exchange->add_header("access-control-allow-origin", request.origin);
+    exchange->add_header("vary", "origin");
+  }
   try {
     const std::string tenant = impl_->check_head(request, found);
     impl_->route(exchange, found, tenant);
   } catch (const ApiError& error) {
-    exchange->respond(impl_->refuse(request, found, error));
+    exchange->respond(Impl::refuse(found, error));
   } catch (const std::exception& error) {
     log_error("a request failed: ", error.what());
     exchange->respond(error_response(ApiError(500, "", "internal", "the request failed here")));
