@@ -70,8 +70,10 @@ class Server:
     def start(self, port: int = 0) -> None:
         self.errors = tempfile.TemporaryFile()
         state = [] if "--state-store" in self.flags else ["--state-dir", self.state]
+        # The model is tiny: on a busy machine two threads wait for each other more than they do.
+        threads = [] if "--threads" in self.flags else ["--threads", "1"]
         self.process = subprocess.Popen(
-            [self.program.path, "serve", "--model", self.model, "--port", str(port), *state, *self.flags],
+            [self.program.path, "serve", "--model", self.model, "--port", str(port), *threads, *state, *self.flags],
             cwd=self.program.dir, stdout=subprocess.PIPE, stderr=self.errors, env=os.environ | self.env)
         line = self.process.stdout.readline().decode()
         match = re.fullmatch(r"http://(.+):(\d+)\n", line)

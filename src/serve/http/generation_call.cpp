@@ -159,10 +159,12 @@ void GenerationCall::cancel() {
 }
 
 void GenerationCall::report(Report report) {
-  const std::lock_guard lock(mutex_);
-  if (abandoned_) return;
-  reports_.push_back(std::move(report));
-  if (std::exchange(scheduled_, true)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (abandoned_) return;
+    reports_.push_back(std::move(report));
+    if (std::exchange(scheduled_, true)) return;
+  }
   exchange_->post([call = shared_from_this()] { call->take_reports(); });
 }
 

@@ -157,9 +157,14 @@ void HttpServer::stop() {
     boost::system::error_code ignored;
     impl->acceptor.close(ignored);
     impl->retry.cancel();
-    const std::lock_guard lock(impl->context->mutex);
-    for (const auto& [key, weak] : impl->context->open) {
-      if (const auto connection = weak.lock()) connection->shut();
+    // Not under the mutex: the last owner of a connection, whose end takes it, may be here.
+    std::vector<std::shared_ptr<Connection>> open;
+    {
+      const std::lock_guard lock(impl->context->mutex);
+      for (const auto& [key, weak] : impl->context->open) open.push_back(weak.lock());
+    }
+    for (const auto& connection : open) {
+      if (connection != nullptr) connection->shut();
     }
   });
   impl_->work.reset();

@@ -137,8 +137,10 @@ class Connections {
   void greet(redisContext& context, const char* verb, const std::string& argument) {
     const Answer answer(static_cast<redisReply*>(
         redisCommand(&context, "%s %b", verb, argument.data(), argument.size())));
-    if (answer == nullptr || answer->type == REDIS_REPLY_ERROR) {
-      throw StoreError(cat(describe(), " refuses ", verb));
+    if (answer == nullptr) throw StoreError(cat(describe(), ": ", context.errstr));
+    if (answer->type == REDIS_REPLY_ERROR) {
+      throw StoreError(
+          cat(describe(), " refuses ", verb, ": ", std::string_view(answer->str, answer->len)));
     }
   }
 
