@@ -159,9 +159,12 @@ void SessionManager::run_saver() {
     lock.unlock();
     const bool saved = save(work);
     work.lease.reset();
-    if (work.done) work.done(saved);
     lock.lock();
     ++(saved ? stats_.saves : stats_.save_errors);
+    lock.unlock();
+    if (work.done) work.done(saved);
+    work = {};  // what `done` holds may take this mutex when it goes
+    lock.lock();
     --saving_;
     if (queue_.empty() && saving_ == 0) idle_.notify_all();
   }
