@@ -102,7 +102,9 @@ class Browser:
         return result["result"].get("value")
 
     def wait(self, script: str, seconds: float = 30) -> None:
+        """Until it holds; a page that is still loading may lack what it looks at."""
         end = time.monotonic() + seconds
+        script = f"(() => {{ try {{ return {script}; }} catch {{ return false; }} }})()"
         while not self.run(script):
             assert time.monotonic() < end, f"waited {seconds} s in vain for {script}; {self.problems}"
             time.sleep(0.05)
