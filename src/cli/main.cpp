@@ -64,6 +64,7 @@ int run(int argc, char** argv) {
   add_eval(program);
   add_bench(program);
   add_inspect(program);
+  add_serve(program);
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     arguments = expand_recipe(std::move(arguments), *program.get_subcommand("train"));

@@ -15,5 +15,6 @@ void add_eval(CLI::App& program);  // eval score
 void add_bench(CLI::App& program);      // bench decode|prefill|serve|train|op
 void add_bench_train(CLI::App& bench);  // bench train|op
 void add_inspect(CLI::App& program);
+void add_serve(CLI::App& program);
 
 }  // namespace laplace::cli

@@ -1,0 +1,422 @@
+// See connection.h.
+#include "serve/http/connection.h"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/beast/http/read.hpp>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "serve/http/api_error.h"
+#include "serve/http/reply.h"
+#include "serve/http/request_id.h"
+
+namespace laplace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+namespace {
+
+constexpr size_t kReadAhead = 64 << 10;     // of a client that sends early
+constexpr int64_t kLingerBytes = 16 << 20;  // read and thrown away before closing
+constexpr std::chrono::milliseconds kLinger{2000};
+constexpr size_t kBuffersAWrite = 16;
+
+}  // namespace
+
+Connection::Connection(Socket socket, std::shared_ptr<ConnectionContext> context)
+    : socket_(std::move(socket)),
+      context_(std::move(context)),
+      read_timer_(socket_.get_executor()),
+      write_timer_(socket_.get_executor()),
+      buffer_(size_t(context_->limits.max_header_bytes) + kReadAhead) {
+  ErrorCode ignored;
+  const auto endpoint = socket_.remote_endpoint(ignored);
+  if (!ignored) peer_ = cat(endpoint);
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  // What the kernel holds for a client that does not read is bounded too.
+  socket_.set_option(asio::socket_base::send_buffer_size(256 << 10), ignored);
+  ++context_->connections;
+}
+
+Connection::~Connection() {
+  give_body_budget();
+  {
+    const std::lock_guard lock(context_->mutex);
+    context_->open.erase(this);
+  }
+  if (counted_busy_) --context_->busy;
+  --context_->connections;
+}
+
+void Connection::start() {
+  asio::dispatch(socket_.get_executor(), [self = shared_from_this()] {
+    {
+      const std::lock_guard lock(self->context_->mutex);
+      self->context_->open.emplace(self.get(), self);
+    }
+    self->read_request();
+  });
+}
+
+void Connection::refuse() {
+  asio::dispatch(socket_.get_executor(), [self = shared_from_this()] {
+    self->reject(503, "too many connections are open; try again");
+  });
+}
+
+void Connection::shut() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->drop(); });
+}
+
+void Connection::arm(Timer& timer, std::chrono::milliseconds timeout,
+                     void (Connection::*expired)()) {
+  timer.expires_after(timeout);
+  timer.async_wait([self = shared_from_this(), &timer, expired](ErrorCode error) {
+    // A timer that was set anew while this was on its way has not expired.
+    if (error || timer.expiry() > Timer::clock_type::now()) return;
+    (self.get()->*expired)();
+  });
+}
+
+void Connection::update_busy() {
+  const bool busy = !closed_ && (reply_ != nullptr || out_bytes_ > 0);
+  if (busy == std::exchange(counted_busy_, busy)) return;
+  context_->busy += busy ? 1 : -1;
+}
+
+// Reading
+
+void Connection::wait_for_request() {
+  if (closed_) return;
+  if (buffer_.size() > 0 && !watching_) return read_request();
+  idle_ = true;
+  arm(read_timer_, context_->limits.idle_timeout, &Connection::drop);
+  if (!watching_) return watch();
+  // on_watch goes on: at once when the next request came early, its first bytes or all of it.
+  ErrorCode ignored;
+  if (buffer_.size() > 0) socket_.cancel(ignored);
+}
+
+void Connection::read_request() {
+  idle_ = false;
+  reading_ = true;
+  timed_out_ = false;
+  received_ = std::chrono::steady_clock::now();
+  parser_.emplace();
+  parser_->header_limit(uint32_t(context_->limits.max_header_bytes));
+  parser_->body_limit(uint64_t(context_->limits.max_body_bytes));
+  arm(read_timer_, context_->limits.header_timeout, &Connection::on_read_timeout);
+  http::async_read_header(
+      socket_, buffer_, *parser_,
+      [self = shared_from_this()](ErrorCode error, size_t) { self->on_header(error); });
+}
+
+void Connection::on_read_timeout() {
+  timed_out_ = true;
+  ErrorCode ignored;
+  socket_.cancel(ignored);
+}
+
+std::pair<int, std::string> Connection::header_problem() {
+  const HttpLimits& limits = context_->limits;
+  const auto& head = parser_->get();
+  if (int64_t(head.target().size()) > limits.max_target_bytes) {
+    return {414, cat("the address is longer than ", limits.max_target_bytes, " bytes")};
+  }
+  const auto encoding = head[http::field::content_encoding];
+  if (!encoding.empty() && !boost::beast::iequals(encoding, "identity")) {
+    return {415, "the body is compressed; send it as it is, without content-encoding"};
+  }
+  const auto transfer = head[http::field::transfer_encoding];
+  if (!transfer.empty() && !boost::beast::iequals(transfer, "chunked")) {
+    return {400, "the transfer-encoding must be chunked, or none"};
+  }
+  if (!transfer.empty() && head.count(http::field::content_length) > 0) {
+    return {400, "the request has both a content-length and a transfer-encoding"};
+  }
+  const auto expect = head[http::field::expect];
+  if (!expect.empty() && !boost::beast::iequals(expect, "100-continue")) {
+    return {417, "no other expectation than 100-continue can be met"};
+  }
+  return {0, {}};
+}
+
+HttpRequest Connection::request_head() {
+  const auto& head = parser_->get();
+  const auto text = [&](http::field field) { return std::string(head[field]); };
+  HttpRequest request;
+  request.method = std::string(head.method_string());
+  request.target = std::string(head.target());
+  request.request_id = harmless_request_id(std::string_view(head["x-request-id"]));
+  request.authorization = text(http::field::authorization);
+  request.content_type = text(http::field::content_type);
+  request.origin = text(http::field::origin);
+  request.host = text(http::field::host);
+  request.peer = peer_;
+  request.received = received_;
+  return request;
+}
+
+void Connection::on_header(ErrorCode error) {
+  if (closed_) return;
+  if (error) return on_read_error(error);
+  if (const auto [status, message] = header_problem(); status != 0) return reject(status, message);
+  HttpRequest head = request_head();
+  if (std::optional<HttpResponse> refusal = context_->precheck(head)) {
+    keep_alive_ = parser_->is_done() && parser_->keep_alive();
+    open_exchange(std::move(head));
+    send(std::move(*refusal), true);
+    return;
+  }
+  if (parser_->is_done()) return on_body({});
+  if (!take_body_budget()) {
+    return reject(429, "too many large requests are being read; try again in a second");
+  }
+  if (boost::beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+    queue("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+  read_body();
+}
+
+bool Connection::take_body_budget() {
+  const auto length = parser_->content_length();
+  body_budget_ = length ? int64_t(std::min<uint64_t>(*length, uint64_t(INT64_MAX) / 2))
+                        : context_->limits.max_body_bytes;
+  if (context_->body_bytes.fetch_add(body_budget_) + body_budget_ <=
+      context_->limits.max_body_bytes_total) {
+    return true;
+  }
+  give_body_budget();
+  return false;
+}
+
+void Connection::give_body_budget() { context_->body_bytes -= std::exchange(body_budget_, 0); }
+
+void Connection::read_body() {
+  arm(read_timer_, context_->limits.body_timeout, &Connection::on_read_timeout);
+  http::async_read(socket_, buffer_, *parser_,
+                   [self = shared_from_this()](ErrorCode error, size_t) { self->on_body(error); });
+}
+
+void Connection::on_body(ErrorCode error) {
+  if (closed_) return;
+  if (error) return on_read_error(error);
+  if (parser_->chunked()) {  // now the length is known
+    const int64_t length = int64_t(parser_->get().body().size());
+    context_->body_bytes -= body_budget_ - length;
+    body_budget_ = length;
+  }
+  HttpRequest request = request_head();
+  request.body = std::move(parser_->get().body());
+  keep_alive_ = parser_->keep_alive();
+  open_exchange(std::move(request));
+  context_->handler(reply_);
+}
+
+void Connection::on_read_error(ErrorCode error) {
+  const HttpLimits& limits = context_->limits;
+  const bool began = buffer_.size() > 0 || parser_->got_some();
+  if (timed_out_) {
+    return began ? reject(408, "the request did not come in time") : drop();
+  }
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    if (parser_->get().target().empty()) {
+      return reject(414, cat("the address is longer than ", limits.max_target_bytes, " bytes"));
+    }
+    return reject(431, cat("the header is longer than ", limits.max_header_bytes, " bytes"));
+  }
+  if (error == http::error::body_limit) {
+    return reject(413, cat("the body is longer than ", limits.max_body_bytes, " bytes"));
+  }
+  if (error == http::error::end_of_stream || error == http::error::partial_message) return drop();
+  if (error.category() == http::make_error_code(http::error::bad_method).category()) {
+    return reject(400, cat("the request is not HTTP: ", error.message()));
+  }
+  drop();
+}
+
+void Connection::reject(int status, const std::string& message) {
+  keep_alive_ = false;
+  HttpRequest request;
+  if (parser_) request = request_head();
+  if (request.request_id.empty()) request.request_id = harmless_request_id("");
+  open_exchange(std::move(request));
+  HttpResponse response{status, "application/json", ApiError(status, "", "", message).body(), {}};
+  if (status == 429 || status == 503) response.headers.emplace_back("retry-after", "1");
+  send(std::move(response), true);
+}
+
+// Answering
+
+void Connection::open_exchange(HttpRequest request) {
+  reading_ = false;
+  read_timer_.cancel();
+  chunked_ = whole_ = finished_ = false;
+  record_ = {};
+  more_headers_.clear();
+  reply_ = std::make_shared<Reply>(shared_from_this(), std::move(request));
+  update_busy();
+  watch();
+}
+
+void Connection::watch() {
+  if (watching_ || closed_ || buffer_.size() >= kReadAhead) return;
+  watching_ = true;
+  socket_.async_read_some(
+      buffer_.prepare(4096),
+      [self = shared_from_this()](ErrorCode error, size_t bytes) { self->on_watch(error, bytes); });
+}
+
+void Connection::on_watch(ErrorCode error, size_t bytes) {
+  watching_ = false;
+  if (closed_) return;
+  if (error == asio::error::operation_aborted && idle_) return read_request();
+  if (error) return drop();
+  if (closing_) {
+    lingered_bytes_ += int64_t(bytes);
+    return drain_input();
+  }
+  buffer_.commit(bytes);
+  idle_ ? read_request() : watch();
+}
+
+std::string Connection::head_of(const HttpResponse& response, bool whole) const {
+  const bool http_1_0 = parser_ && parser_->get().version() < 11;
+  std::string head =
+      cat("HTTP/1.1 ", response.status, " ", http_reason(response.status),
+          "\r\nserver: laplace\r\ncontent-type: ", response.content_type,
+          "\r\nx-content-type-options: nosniff\r\nx-request-id: ", reply_->request().request_id,
+          "\r\n");
+  if (whole) head += cat("content-length: ", response.body.size(), "\r\n");
+  if (!whole && chunked_) head += "transfer-encoding: chunked\r\n";
+  if (!keep_alive_) head += "connection: close\r\n";
+  if (keep_alive_ && http_1_0) head += "connection: keep-alive\r\n";
+  for (const auto& [name, value] : response.headers) head += cat(name, ": ", value, "\r\n");
+  return head + more_headers_ + "\r\n";
+}
+
+void Connection::send(HttpResponse response, bool whole) {
+  if (context_->draining) keep_alive_ = false;
+  if (!whole) {
+    chunked_ = parser_->get().version() >= 11;
+    if (!chunked_) keep_alive_ = false;  // the end of the connection is the end of the answer
+  }
+  whole_ = whole;
+  record_.status = response.status;
+  queue(head_of(response, whole));
+  if (whole) {
+    if (!response.body.empty()) queue(std::move(response.body));
+    finished_ = true;
+  } else if (!response.body.empty()) {
+    send_piece(std::move(response.body));
+  }
+}
+
+void Connection::send_piece(std::string bytes) {
+  if (bytes.empty()) return;
+  if (!chunked_) return queue(std::move(bytes));
+  queue(strf("%zx\r\n", bytes.size()) + bytes + "\r\n");
+}
+
+void Connection::send_end() {
+  finished_ = true;
+  if (chunked_) return queue("0\r\n\r\n");
+  if (out_bytes_ == 0) exchange_over();
+}
+
+void Connection::queue(std::string bytes) {
+  if (closed_) return;
+  out_bytes_ += int64_t(bytes.size());
+  record_.bytes += int64_t(bytes.size());
+  out_.push_back(std::move(bytes));
+  if (!whole_ && out_bytes_ > context_->limits.max_output_bytes) return drop();
+  update_busy();
+  write_some();
+}
+
+void Connection::write_some() {
+  if (writing_ || out_.empty() || closed_) return;
+  writing_ = true;
+  arm(write_timer_, context_->limits.write_timeout, &Connection::drop);
+  std::vector<asio::const_buffer> buffers;
+  for (size_t i = 0; i < std::min(out_.size(), kBuffersAWrite); ++i) {
+    const size_t skip = i == 0 ? out_offset_ : 0;
+    buffers.emplace_back(out_[i].data() + skip, out_[i].size() - skip);
+  }
+  socket_.async_write_some(buffers, [self = shared_from_this()](ErrorCode error, size_t bytes) {
+    self->on_written(error, bytes);
+  });
+}
+
+void Connection::on_written(ErrorCode error, size_t bytes) {
+  writing_ = false;
+  write_timer_.cancel();
+  if (closed_) return;
+  if (error) return drop();
+  out_bytes_ -= int64_t(bytes);
+  for (out_offset_ += bytes; !out_.empty() && out_offset_ >= out_.front().size();) {
+    out_offset_ -= out_.front().size();
+    out_.pop_front();
+  }
+  if (!out_.empty()) return write_some();
+  if (finished_ && reply_) exchange_over();
+  update_busy();
+}
+
+void Connection::report() {
+  if (!reply_) return;
+  const auto taken = std::chrono::steady_clock::now() - reply_->request().received;
+  record_.seconds = std::chrono::duration<double>(taken).count();
+  context_->access(reply_->request(), record_);
+}
+
+void Connection::exchange_over() {
+  report();
+  give_body_budget();
+  reply_->over();
+  reply_.reset();
+  update_busy();
+  if (!keep_alive_ || context_->draining) return linger();
+  wait_for_request();
+}
+
+void Connection::linger() {
+  closing_ = true;
+  ErrorCode ignored;
+  socket_.shutdown(Socket::shutdown_send, ignored);
+  arm(read_timer_, kLinger, &Connection::drop);
+  if (!watching_) drain_input();
+}
+
+void Connection::drain_input() {
+  if (lingered_bytes_ > kLingerBytes) return drop();
+  lingered_.resize(kReadAhead);
+  watching_ = true;
+  socket_.async_read_some(
+      asio::buffer(lingered_),
+      [self = shared_from_this()](ErrorCode error, size_t bytes) { self->on_watch(error, bytes); });
+}
+
+void Connection::drop() {
+  if (std::exchange(closed_, true)) return;
+  read_timer_.cancel();
+  write_timer_.cancel();
+  ErrorCode ignored;
+  socket_.close(ignored);
+  out_bytes_ = 0;
+  if (reply_) {
+    record_.dropped = true;
+    report();
+    give_body_budget();
+    const std::shared_ptr<Reply> reply = std::exchange(reply_, nullptr);
+    reply->gone();
+  }
+  update_busy();
+}
+
+}  // namespace laplace

@@ -1,0 +1,79 @@
+// One HTTP request and the way its answer takes, without saying how bytes travel: connection.h
+// implements it over TCP, tests and the fuzzer in memory.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+
+namespace laplace {
+
+struct HttpRequest {
+  std::string method;
+  std::string target;  // as it was sent
+  std::string body;
+  std::string request_id;  // the client's x-request-id made harmless, or one of ours
+  std::string authorization;
+  std::string content_type;
+  std::string origin;
+  std::string host;
+  std::string peer;  // address and port
+  std::chrono::steady_clock::time_point received;
+
+  // The target up to '?', not decoded: no route needs an escape, so none is understood.
+  std::string_view path() const {
+    const std::string_view all = target;
+    return all.substr(0, all.find('?'));
+  }
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers;  // besides the usual ones
+};
+
+std::string_view http_reason(int status);
+
+// Thread rules: every member may be called from any thread. What is called in order by one thread
+// happens in that order. Calls after the end, or after the client has gone, do nothing.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  virtual const HttpRequest& request() const = 0;
+  // The body has been read and is not needed any more: its memory counts against a bound.
+  virtual void release_body() = 0;
+  // Runs `work` on the exchange's own sequence: never two at once, and soon. It must not block.
+  virtual void post(std::function<void()> work) = 0;
+
+  // One more header of the answer, whatever it will be; before it is begun.
+  virtual void add_header(std::string name, std::string value) = 0;
+  // The whole answer. Either this, once, or a stream.
+  virtual void respond(HttpResponse response) = 0;
+  // Begins an answer of unknown length; the body of `head` is its first piece.
+  virtual void open_stream(HttpResponse head) = 0;
+  // A client that leaves more than the limit of its connection unread loses it.
+  virtual void write(std::string bytes) = 0;
+  virtual void finish() = 0;
+
+  // Called once if the client goes away, or is dropped, before the end: in post()'s sequence.
+  virtual void on_closed(std::function<void()> callback) = 0;
+  // More fields for the access log.
+  virtual void annotate(Json fields) = 0;
+};
+
+// Answers it; must not block.
+using HttpHandler = std::function<void(std::shared_ptr<Exchange>)>;
+// Looks at a request whose body has not been read yet; an answer given here refuses the body.
+using HttpPrecheck = std::function<std::optional<HttpResponse>(const HttpRequest&)>;
+
+}  // namespace laplace

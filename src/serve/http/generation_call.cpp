@@ -1,0 +1,415 @@
+// See generation_call.h.
+#include "serve/http/generation_call.h"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "base/log.h"
+#include "serve/http/request_id.h"
+
+namespace laplace {
+
+namespace {
+
+double seconds_between(std::chrono::steady_clock::time_point from,
+                       std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+// Of one prompt of the call; its indices are choices from `first` on.
+class GenerationCall::PromptSink : public Sink {
+ public:
+  PromptSink(std::shared_ptr<GenerationCall> call, size_t prompt)
+      : call_(std::move(call)), prompt_(prompt), first_(int(prompt) * call_->request_.n) {}
+
+  void on_prompt(std::span<const TokenResult> tokens) override {
+    Report report = make(Report::Kind::kPrompt, 0);
+    report.tokens.assign(tokens.begin(), tokens.end());
+    call_->report(std::move(report));
+  }
+
+  void on_token(int index, const TokenResult& token, std::string_view text) override {
+    Report report = make(Report::Kind::kToken, index);
+    report.tokens.push_back(token);
+    report.text = text;
+    call_->report(std::move(report));
+  }
+
+  void on_snapshot(int, int64_t prompt_offset,
+                   std::shared_ptr<const SequenceSnapshot> snapshot) override {
+    if (prompt_offset >= 0) {
+      call_->keep_prefix(prompt_, prompt_offset, std::move(snapshot));
+    } else {
+      const std::lock_guard lock(call_->mutex_);
+      call_->end_state_ = std::move(snapshot);
+    }
+  }
+
+  void on_finish(int index, const Finish& finish) override {
+    Report report = make(Report::Kind::kFinish, index);
+    report.finish = finish;
+    call_->report(std::move(report));
+  }
+
+ private:
+  Report make(Report::Kind kind, int index) const {
+    Report report;
+    report.kind = kind;
+    report.choice = first_ + index;
+    report.at = std::chrono::steady_clock::now();
+    return report;
+  }
+
+  const std::shared_ptr<GenerationCall> call_;
+  const size_t prompt_;
+  const int first_;
+};
+
+GenerationCall::GenerationCall(ServiceContext& context, std::shared_ptr<Exchange> exchange,
+                               CompletionRequest request, RequestPlan plan,
+                               std::function<void()> over)
+    : context_(context),
+      exchange_(std::move(exchange)),
+      request_(std::move(request)),
+      plan_(std::move(plan)),
+      over_(std::move(over)),
+      format_(request_.chat, request_.stream, request_.include_usage,
+              random_name(request_.chat ? "chatcmpl-" : "cmpl-"), int64_t(std::time(nullptr)),
+              context.options.model_name),
+      choices_(plan_.prompts.size() * size_t(request_.n)),
+      unfinished_(choices_.size()) {
+  for (Choice& choice : choices_) {
+    if (!request_.chat && request_.log_probs >= 0) {
+      choice.legacy.emplace(context_.tokenizer, request_.log_probs);
+    }
+  }
+  if (plan_.lease) fed_.emplace(context_.tokenizer);
+}
+
+GenerationCall::~GenerationCall() {
+  drop_lease();
+  over_();
+}
+
+// Giving a session back may wait for the store, which neither the engine nor a connection may.
+void GenerationCall::drop_lease() {
+  if (plan_.lease == nullptr) return;
+  context_.post(
+      [lease = std::shared_ptr<SessionLease>(std::move(plan_.lease))]() mutable { lease.reset(); });
+}
+
+Request GenerationCall::engine_request(const PromptPlan& plan) const {
+  Request out;
+  out.prompt = plan.ids;
+  out.from = plan.from;
+  out.sampling = request_.sampling;
+  out.max_tokens = request_.max_tokens;
+  out.min_tokens = request_.min_tokens;
+  out.ignore_end_of_text = request_.ignore_end_of_text;
+  out.stop_token_ids = plan_.stop_token_ids;
+  out.logit_bias = request_.logit_bias;
+  out.allowed_ids = request_.allowed_ids;
+  out.stops = plan_.stops;
+  out.top_log_probs = request_.log_probs;
+  out.prompt_log_probs = request_.echo && request_.log_probs >= 0;
+  out.n = request_.n;
+  out.snapshot_at = plan.snapshot_at;
+  out.snapshot_at_end = plan_.lease != nullptr;
+  if (context_.options.max_time.count() > 0) {
+    out.deadline = exchange_->request().received + context_.options.max_time;
+  }
+  return out;
+}
+
+void GenerationCall::start() {
+  exchange_->on_closed([call = shared_from_this()] { call->cancel(); });
+  submitted_ = std::chrono::steady_clock::now();
+  try {
+    for (size_t i = 0; i < plan_.prompts.size(); ++i) {
+      const auto sink = std::make_shared<PromptSink>(shared_from_this(), i);
+      const RequestId id = context_.backend.submit(engine_request(plan_.prompts[i]), sink);
+      const std::lock_guard lock(mutex_);
+      ids_.push_back(id);
+      if (cancelled_) context_.backend.cancel(id);
+    }
+  } catch (const Error& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      abandoned_ = true;
+    }
+    cancel();
+    const auto* const refused = dynamic_cast<const Refused*>(&error);
+    if (refused == nullptr) throw ApiError(400, "", "invalid_value", error.what());
+    const bool stopping = refused->reason() == Refused::Reason::kStopping;
+    throw ApiError(stopping ? 503 : 429, "", stopping ? "stopping" : "queue_full", error.what());
+  }
+}
+
+void GenerationCall::cancel() {
+  std::vector<RequestId> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    ids = ids_;
+  }
+  for (const RequestId id : ids) context_.backend.cancel(id);
+}
+
+void GenerationCall::report(Report report) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (abandoned_) return;
+    reports_.push_back(std::move(report));
+    if (std::exchange(scheduled_, true)) return;
+  }
+  exchange_->post([call = shared_from_this()] { call->take_reports(); });
+}
+
+void GenerationCall::keep_prefix(size_t prompt, int64_t offset,
+                                 std::shared_ptr<const SequenceSnapshot> state) {
+  const PromptPlan& plan = plan_.prompts[prompt];
+  if (plan.all_ids == nullptr) return;
+  context_.post([&context = context_, scope = plan_.scope, ids = plan.all_ids,
+                 length = plan.cached + offset, state = std::move(state)]() mutable {
+    context.prefixes.insert(scope, std::move(ids), length, std::move(state));
+  });
+}
+
+void GenerationCall::take_reports() {
+  std::vector<Report> reports;
+  {
+    const std::lock_guard lock(mutex_);
+    scheduled_ = false;
+    reports.swap(reports_);
+  }
+  std::string out;
+  for (Report& report : reports) take(report, out);
+  if (request_.stream && !out.empty()) {
+    if (!std::exchange(stream_open_, true)) {
+      exchange_->open_stream({200,
+                              "text/event-stream; charset=utf-8",
+                              std::move(out),
+                              {{"cache-control", "no-cache"}, {"x-accel-buffering", "no"}}});
+    } else {
+      exchange_->write(std::move(out));
+    }
+  }
+  if (unfinished_ == 0) all_finished();
+}
+
+void GenerationCall::take(Report& report, std::string& out) {
+  Choice& choice = choices_[size_t(report.choice)];
+  switch (report.kind) {
+    case Report::Kind::kPrompt:
+      // Of all choices of the prompt, which share it.
+      for (int i = 0; i < request_.n; ++i) {
+        auto& tokens = choices_[size_t(report.choice + i)].prompt_tokens;
+        tokens.insert(tokens.end(), report.tokens.begin(), report.tokens.end());
+      }
+      break;
+    case Report::Kind::kToken:
+      on_token(report.choice, choice, report, out);
+      break;
+    case Report::Kind::kFinish:
+      on_finish(report.choice, choice, report, out);
+      break;
+  }
+}
+
+// What comes before the first token: the role of a chat, the echo of a prompt.
+void GenerationCall::begin(int index, Choice& choice, std::string& out) {
+  if (std::exchange(choice.begun, true)) return;
+  if (request_.chat) {
+    if (request_.stream) out += format_.role_chunk(index);
+    return;
+  }
+  if (!request_.echo) return;
+  const PromptPlan& plan = plan_.prompts[size_t(index / request_.n)];
+  if (choice.legacy) {
+    const size_t skip = plan.hides_first ? 1 : 0;
+    for (size_t i = skip; i < choice.prompt_tokens.size(); ++i) {
+      choice.legacy->add(choice.prompt_tokens[i]);
+    }
+    std::vector<TokenResult>().swap(choice.prompt_tokens);
+  }
+  if (request_.stream) {
+    out += format_.text_chunk(index, plan.text, choice.legacy ? choice.legacy->take() : Json(), "");
+  } else {
+    choice.text = plan.text;
+  }
+}
+
+Json GenerationCall::token_log_probs(Choice& choice, const TokenResult& token) {
+  if (request_.log_probs < 0) return nullptr;
+  if (choice.legacy) {
+    choice.legacy->add(token);
+    return request_.stream ? choice.legacy->take() : Json();
+  }
+  if (request_.stream) {
+    return chat_log_probs(context_.tokenizer, {&token, 1}, request_.log_probs);
+  }
+  choice.tokens.push_back(token);
+  return nullptr;
+}
+
+void GenerationCall::on_token(int index, Choice& choice, Report& report, std::string& out) {
+  begin(index, choice, out);
+  if (!first_token_) first_token_ = report.at;
+  if (choice.last_token) {
+    context_.metrics.inter_token.observe(seconds_between(*choice.last_token, report.at));
+  }
+  last_token_ = choice.last_token = report.at;
+  const TokenResult& token = report.tokens.front();
+  const Json log_probs = token_log_probs(choice, token);
+  if (request_.stream) out += format_.text_chunk(index, report.text, log_probs, "");
+  if (!request_.stream || fed_) choice.text += report.text;
+  if (fed_) fed_text_ += fed_->push(token.id);
+}
+
+void GenerationCall::on_finish(int index, Choice& choice, Report& report, std::string& out) {
+  if (std::exchange(choice.finished, true)) return;
+  --unfinished_;
+  choice.finish = std::move(report.finish);
+  const std::string_view reason = finish_reason_name(choice.finish.reason);
+  context_.metrics.count_finish(reason == "cancelled" ? "abort" : reason);
+  const bool whole =
+      choice.finish.reason == FinishReason::kStop || choice.finish.reason == FinishReason::kLength;
+  if (!whole) return;
+  begin(index, choice, out);
+  if (request_.stream) out += format_.text_chunk(index, choice.finish.text, nullptr, reason);
+  if (!request_.stream || fed_) choice.text += choice.finish.text;
+}
+
+std::optional<ApiError> GenerationCall::failure() const {
+  for (const Choice& choice : choices_) {
+    switch (choice.finish.reason) {
+      case FinishReason::kError:
+        return ApiError(500, "", "engine_error", choice.finish.error);
+      case FinishReason::kDeadline:
+        return ApiError(503, "", "deadline", "the request took longer than the server allows");
+      case FinishReason::kCancelled:
+        return ApiError(503, "", "stopping", "the server is stopping; send the request again");
+      default:
+        break;
+    }
+  }
+  return std::nullopt;
+}
+
+void GenerationCall::all_finished() {
+  unfinished_ = SIZE_MAX;  // never again
+  observe();
+  if (const auto error = failure()) {
+    drop_lease();  // the session is what it was
+    return answer_error(*error);
+  }
+  if (!commit_session()) conclude();
+}
+
+// Whether the answer's end waits for it: what a client has seen whole survives the process.
+bool GenerationCall::commit_session() {
+  std::shared_ptr<const SequenceSnapshot> state;
+  {
+    const std::lock_guard lock(mutex_);
+    state = std::move(end_state_);
+  }
+  if (plan_.lease == nullptr || state == nullptr) return false;
+  SessionRecord record;
+  record.form = plan_.session_form;
+  record.info.turns = plan_.session_turns + 1;
+  record.snapshot = std::move(state);
+  if (request_.chat) {
+    const std::string& reply = choices_[0].text;
+    record.messages = plan_.session_messages + 1;
+    record.chain = message_chain(plan_.session_chain, context_.chat.render({"assistant", reply}));
+    // The state has been fed the tokens of a stop string too: only what it lacks is pending.
+    fed_text_ += fed_->finish();
+    record.pending = context_.chat.end_reply();
+    if (fed_text_.size() > reply.size()) {
+      const std::string beyond = fed_text_.substr(reply.size());
+      record.pending.erase(
+          0, record.pending.starts_with(beyond) ? beyond.size() : record.pending.size());
+    }
+  }
+  context_.sessions.commit(std::move(plan_.lease), std::move(record),
+                           [call = shared_from_this()](bool saved) {
+                             call->exchange_->post([call, saved] {
+                               if (!saved) call->exchange_->annotate({{"session_saved", false}});
+                               call->conclude();
+                             });
+                           });
+  return true;
+}
+
+void GenerationCall::conclude() {
+  if (!request_.stream) return answer_whole();
+  std::string out;
+  if (request_.include_usage) out += format_.usage_chunk(usage());
+  exchange_->write(out + ReplyFormat::done());
+  exchange_->finish();
+}
+
+void GenerationCall::answer_error(const ApiError& error) {
+  if (!stream_open_) {
+    HttpResponse response{error.status(), "application/json", error.body(), {}};
+    if (error.status() == 503) response.headers.emplace_back("retry-after", "1");
+    return exchange_->respond(std::move(response));
+  }
+  exchange_->write(ReplyFormat::error_chunk(error.body()) + ReplyFormat::done());
+  exchange_->finish();
+}
+
+void GenerationCall::answer_whole() {
+  Json list = Json::array();
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    Choice& choice = choices_[i];
+    Json log_probs;
+    if (choice.legacy) {
+      log_probs = choice.legacy->take();
+    } else if (request_.log_probs >= 0) {
+      log_probs = chat_log_probs(context_.tokenizer, choice.tokens, request_.log_probs);
+    }
+    list.push_back(format_.choice(int(i), std::move(choice.text), std::move(log_probs),
+                                  finish_reason_name(choice.finish.reason)));
+  }
+  exchange_->respond({200, "application/json", format_.whole(std::move(list), usage()), {}});
+}
+
+Usage GenerationCall::usage() const {
+  Usage usage;
+  for (const PromptPlan& plan : plan_.prompts) {
+    usage.prompt_tokens += plan.cached + int64_t(plan.ids.size());
+    usage.cached_tokens += plan.cached;
+  }
+  for (const Choice& choice : choices_) usage.completion_tokens += choice.finish.generated_tokens;
+  return usage;
+}
+
+void GenerationCall::observe() {
+  const auto now = std::chrono::steady_clock::now();
+  const auto arrival = exchange_->request().received;
+  const Usage used = usage();
+  RequestTimes times;
+  times.total = seconds_between(arrival, now);
+  times.queue = seconds_between(arrival, submitted_);
+  if (first_token_) {
+    times.first_token = seconds_between(arrival, *first_token_);
+    times.decode = seconds_between(*first_token_, *last_token_);
+  }
+  times.prompt_tokens = used.prompt_tokens;
+  times.generated_tokens = used.completion_tokens;
+  times.cached_tokens = used.cached_tokens;
+  times.max_tokens = request_.max_tokens;
+  times.n = request_.n;
+  context_.metrics.observe(times);
+  Json fields = {{"prompt_tokens", used.prompt_tokens},
+                 {"cached_tokens", used.cached_tokens},
+                 {"completion_tokens", used.completion_tokens}};
+  if (first_token_) fields["first_token_seconds"] = times.first_token;
+  exchange_->annotate(std::move(fields));
+}
+
+}  // namespace laplace

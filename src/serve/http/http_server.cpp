@@ -1,0 +1,176 @@
+// See http_server.h.
+#include "serve/http/http_server.h"
+
+#include <sys/resource.h>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/post.hpp>
+
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "serve/http/connection.h"
+
+namespace laplace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+std::string_view http_reason(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 204:
+      return "No Content";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Content Too Large";
+    case 414:
+      return "URI Too Long";
+    case 415:
+      return "Unsupported Media Type";
+    case 417:
+      return "Expectation Failed";
+    case 421:
+      return "Misdirected Request";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 503:
+      return "Service Unavailable";
+    case 507:
+      return "Insufficient Storage";
+    default:
+      return status < 400 ? "OK" : status < 500 ? "Bad Request" : "Internal Server Error";
+  }
+}
+
+namespace {
+
+// As many descriptors as we may have: each connection takes one.
+void raise_descriptor_limit() {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+struct HttpServer::Impl {
+  explicit Impl(int threads) : io(threads), work(io.get_executor()), acceptor(io), retry(io) {}
+
+  void accept() {
+    acceptor.async_accept(
+        asio::make_strand(io), [this](boost::system::error_code error, tcp::socket socket) {
+          if (error == asio::error::operation_aborted || !acceptor.is_open()) return;
+          if (error) {  // no descriptor is free: those that wait are taken when one is
+            retry.expires_after(std::chrono::milliseconds(100));
+            retry.async_wait([this](boost::system::error_code stopped) {
+              if (!stopped) accept();
+            });
+            return;
+          }
+          const bool full = context->connections >= context->limits.max_connections;
+          const auto connection = std::make_shared<Connection>(std::move(socket), context);
+          full ? connection->refuse() : connection->start();
+          accept();
+        });
+  }
+
+  std::shared_ptr<ConnectionContext> context = std::make_shared<ConnectionContext>();
+  asio::io_context io;
+  asio::executor_work_guard<asio::io_context::executor_type> work;
+  tcp::acceptor acceptor;
+  asio::steady_timer retry;
+  std::vector<std::thread> threads;
+  bool stopped = false;
+};
+
+HttpServer::HttpServer(const HttpLimits& limits, HttpPrecheck precheck, HttpHandler handler,
+                       AccessCallback access)
+    : impl_(std::make_shared<Impl>(limits.threads)) {
+  raise_descriptor_limit();
+  impl_->context->limits = limits;
+  impl_->context->precheck = std::move(precheck);
+  impl_->context->handler = std::move(handler);
+  impl_->context->access = std::move(access);
+}
+
+HttpServer::~HttpServer() { stop(); }
+
+uint16_t HttpServer::listen(const std::string& host, uint16_t port) {
+  boost::system::error_code error;
+  const auto address = asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, error);
+  if (error) {
+    fail_input("--host ", quoted(host), " is not an address; give one such as 127.0.0.1 or ::");
+  }
+  const tcp::endpoint endpoint(address, port);
+  tcp::acceptor& acceptor = impl_->acceptor;
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(4096, error);
+  if (error) {
+    fail_input("cannot listen on ", host, " port ", port, ": ", error.message(),
+               "; give another --host or --port (0 picks a free one)");
+  }
+  impl_->accept();
+  for (int i = 0; i < impl_->context->limits.threads; ++i) {
+    impl_->threads.emplace_back([impl = impl_.get()] { impl->io.run(); });
+  }
+  return acceptor.local_endpoint().port();
+}
+
+void HttpServer::begin_drain() { impl_->context->draining = true; }
+
+bool HttpServer::wait_idle(std::chrono::milliseconds timeout) {
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  while (impl_->context->busy > 0) {
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
+void HttpServer::stop() {
+  if (std::exchange(impl_->stopped, true)) return;
+  asio::post(impl_->io, [impl = impl_.get()] {
+    boost::system::error_code ignored;
+    impl->acceptor.close(ignored);
+    impl->retry.cancel();
+    // Not under the mutex: the last owner of a connection, whose end takes it, may be here.
+    std::vector<std::shared_ptr<Connection>> open;
+    {
+      const std::lock_guard lock(impl->context->mutex);
+      for (const auto& [key, weak] : impl->context->open) open.push_back(weak.lock());
+    }
+    for (const auto& connection : open) {
+      if (connection != nullptr) connection->shut();
+    }
+  });
+  impl_->work.reset();
+  for (std::thread& thread : impl_->threads) thread.join();
+}
+
+int64_t HttpServer::connections() const { return impl_->context->connections; }
+
+}  // namespace laplace

@@ -1,0 +1,12 @@
+// The web page at "/": page.html, embedded at build time.
+#pragma once
+
+#include "serve/http/exchange.h"
+
+namespace laplace {
+
+// With a content security policy that allows the page's own script and style, by their hashes, and
+// requests to this server; nothing else.
+HttpResponse page_response();
+
+}  // namespace laplace

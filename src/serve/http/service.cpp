@@ -1,0 +1,293 @@
+// See service.h. Routes and keys are here; what completions do is in completion_handler.cpp.
+#include "serve/http/service.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <utility>
+
+#include "base/log.h"
+#include "serve/http/api_error.h"
+#include "serve/http/completion_handler.h"
+#include "serve/http/info_handler.h"
+#include "serve/http/page.h"
+#include "serve/http/service_context.h"
+#include "serve/http/session_handler.h"
+#include "serve/http/work_pool.h"
+
+namespace laplace {
+
+namespace {
+
+enum class Route {
+  kNone,
+  kPage,
+  kHealth,
+  kMetrics,
+  kVersion,
+  kModels,
+  kModel,
+  kCompletions,
+  kChat,
+  kTokenize,
+  kDetokenize,
+  kSessions,
+  kSession,
+  kFork,
+};
+
+struct RouteEntry {
+  std::string_view path;
+  Route route;
+  std::string_view methods;  // "GET" or "POST"
+};
+
+constexpr std::array kRoutes = {
+    RouteEntry{"/", Route::kPage, "GET"},
+    RouteEntry{"/health", Route::kHealth, "GET"},
+    RouteEntry{"/metrics", Route::kMetrics, "GET"},
+    RouteEntry{"/version", Route::kVersion, "GET"},
+    RouteEntry{"/v1/models", Route::kModels, "GET"},
+    RouteEntry{"/v1/completions", Route::kCompletions, "POST"},
+    RouteEntry{"/v1/chat/completions", Route::kChat, "POST"},
+    RouteEntry{"/tokenize", Route::kTokenize, "POST"},
+    RouteEntry{"/detokenize", Route::kDetokenize, "POST"},
+    RouteEntry{"/v1/sessions", Route::kSessions, "GET"},
+};
+
+struct Match {
+  Route route = Route::kNone;
+  std::string_view methods;   // separated by ", "
+  std::string_view argument;  // of "/v1/sessions/{id}" and "/v1/models/{id}"
+};
+
+// Paths are compared as they were sent: "//v1", "/v1/../x" and escapes are nothing we know.
+Match match(std::string_view path) {
+  for (const RouteEntry& entry : kRoutes) {
+    if (path == entry.path) return {entry.route, entry.methods, {}};
+  }
+  constexpr std::string_view kSession = "/v1/sessions/", kModel = "/v1/models/", kFork = "/fork";
+  if (path.starts_with(kModel)) return {Route::kModel, "GET", path.substr(kModel.size())};
+  if (!path.starts_with(kSession)) return {};
+  std::string_view id = path.substr(kSession.size());
+  if (id.ends_with(kFork)) {
+    id.remove_suffix(kFork.size());
+    return id.find('/') == id.npos ? Match{Route::kFork, "POST", id} : Match{};
+  }
+  return id.find('/') == id.npos ? Match{Route::kSession, "GET, DELETE", id} : Match{};
+}
+
+bool allows(std::string_view methods, std::string_view method) {
+  while (!methods.empty()) {
+    const size_t comma = std::min(methods.find(", "), methods.size());
+    if (methods.substr(0, comma) == method) return true;
+    methods.remove_prefix(std::min(comma + 2, methods.size()));
+  }
+  return false;
+}
+
+bool is_json(std::string_view content_type) {
+  std::string type(content_type.substr(0, content_type.find(';')));
+  std::ranges::transform(type, type.begin(), [](char c) { return char(std::tolower(c)); });
+  while (type.ends_with(' ')) type.pop_back();
+  return type == "application/json";
+}
+
+// "host:port" and "[::1]:port" without the port.
+std::string_view without_port(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
+  return host.substr(0, host.find(':'));
+}
+
+}  // namespace
+
+HttpResponse error_response(const ApiError& error) {
+  HttpResponse response{error.status(), "application/json", error.body(), {}};
+  if (error.status() == 429 || error.status() == 503) {
+    response.headers.emplace_back("retry-after", "1");
+  }
+  return response;
+}
+
+struct Service::Impl {
+  Impl(Backend& backend, SessionManager& sessions, const ServiceOptions& options)
+      : context(backend, sessions, options),
+        info(context),
+        session_handler(context),
+        completions(context),
+        pool(options.workers) {
+    context.post = [this](std::function<void()> work) { pool.post(std::move(work)); };
+    context.post_after = [this](std::chrono::milliseconds delay, std::function<void()> work) {
+      pool.post_after(delay, std::move(work));
+    };
+  }
+
+  // Throws ApiError where the request is refused for its head.
+  std::string check_head(const HttpRequest& request, const Match& found) const {
+    check_host(request);
+    if (found.route == Route::kHealth) {
+      check_method(request, found);
+      return {};
+    }
+    auto tenant = context.options.keys.tenant(request.authorization);
+    if (!tenant) {
+      throw ApiError(401, "", "invalid_api_key",
+                     request.authorization.empty()
+                         ? "an API key is needed: Authorization: Bearer KEY"
+                         : "the API key is not known here");
+    }
+    if (found.route == Route::kNone) {
+      throw ApiError(404, "", "not_found",
+                     cat("there is nothing at ", quoted(request.path()), "; see docs/api.md"));
+    }
+    check_method(request, found);
+    // Browsers send other types to any site without asking it first.
+    if (request.method == "POST" && !is_json(request.content_type)) {
+      throw ApiError(415, "", "unsupported_media_type",
+                     "the body must be JSON: Content-Type: application/json");
+    }
+    return std::move(*tenant);
+  }
+
+  static void check_method(const HttpRequest& request, const Match& found) {
+    if (allows(found.methods, request.method)) return;
+    throw ApiError(405, "", "method_not_allowed",
+                   cat(request.path(), " takes ", found.methods, ", not ", quoted(request.method)));
+  }
+
+  // A page of another site that makes its name point to this machine is told apart by the name.
+  void check_host(const HttpRequest& request) const {
+    const auto& hosts = context.options.allowed_hosts;
+    if (hosts.empty()) return;
+    const std::string_view host = without_port(request.host);
+    if (std::ranges::find(hosts, host) != hosts.end()) return;
+    throw ApiError(421, "", "unknown_host",
+                   cat("the host ", quoted(host), " is not served; see --allowed-host"));
+  }
+
+  bool cors_allows(const std::string& origin) const {
+    const auto& origins = context.options.cors_origins;
+    return !origin.empty() &&
+           std::ranges::any_of(origins, [&](const auto& o) { return o == "*" || o == origin; });
+  }
+
+  static HttpResponse refuse(const Match& found, const ApiError& error) {
+    HttpResponse response = error_response(error);
+    if (error.status() == 405) response.headers.emplace_back("allow", found.methods);
+    if (error.status() == 401) {
+      // "Basic" makes a browser ask for the key when the page is opened.
+      response.headers.emplace_back("www-authenticate", found.route == Route::kPage
+                                                            ? "Basic realm=\"laplace\""
+                                                            : "Bearer realm=\"laplace\"");
+    }
+    return response;
+  }
+
+  void add_cors(const HttpRequest& request, HttpResponse& response) const {
+    if (!cors_allows(request.origin)) return;
+    response.headers.emplace_back("access-control-allow-origin", request.origin);
+    response.headers.emplace_back("vary", "origin");
+  }
+
+  HttpResponse preflight(const HttpRequest& request) const {
+    HttpResponse response{204, "text/plain", "", {}};
+    add_cors(request, response);
+    response.headers.emplace_back("access-control-allow-methods", "GET, POST, DELETE");
+    response.headers.emplace_back("access-control-allow-headers",
+                                  "authorization, content-type, x-request-id");
+    response.headers.emplace_back("access-control-max-age", "600");
+    return response;
+  }
+
+  void route(const std::shared_ptr<Exchange>& exchange, const Match& found,
+             const std::string& tenant) {
+    switch (found.route) {
+      case Route::kNone:
+        break;
+      case Route::kPage:
+        return exchange->respond(page_response());
+      case Route::kHealth:
+        return exchange->respond(info.health());
+      case Route::kMetrics:
+        return exchange->respond(info.metrics());
+      case Route::kVersion:
+        return exchange->respond(info.version());
+      case Route::kModels:
+        return exchange->respond(info.models());
+      case Route::kModel:
+        return exchange->respond(info.model(found.argument));
+      case Route::kTokenize:
+        return info.tokenize(exchange);
+      case Route::kDetokenize:
+        return info.detokenize(exchange);
+      case Route::kCompletions:
+        return completions.handle(exchange, tenant, false);
+      case Route::kChat:
+        return completions.handle(exchange, tenant, true);
+      case Route::kSessions:
+        return session_handler.list(exchange, tenant);
+      case Route::kSession:
+        return exchange->request().method == "GET"
+                   ? session_handler.show(exchange, tenant, found.argument)
+                   : session_handler.erase(exchange, tenant, found.argument);
+      case Route::kFork:
+        return session_handler.fork(exchange, tenant, found.argument);
+    }
+  }
+
+  ServiceContext context;
+  InfoHandler info;
+  SessionHandler session_handler;
+  CompletionHandler completions;
+  WorkPool pool;  // the last: its threads end before what they use
+};
+
+Service::Service(Backend& backend, SessionManager& sessions, const ServiceOptions& options)
+    : impl_(std::make_unique<Impl>(backend, sessions, options)) {}
+
+Service::~Service() = default;
+
+std::optional<HttpResponse> Service::precheck(const HttpRequest& request) {
+  const Match found = match(request.path());
+  if (request.method == "OPTIONS" && impl_->cors_allows(request.origin)) {
+    return impl_->preflight(request);
+  }
+  try {
+    impl_->check_head(request, found);
+  } catch (const ApiError& error) {
+    HttpResponse refusal = Impl::refuse(found, error);
+    impl_->add_cors(request, refusal);
+    return refusal;
+  }
+  return std::nullopt;
+}
+
+void Service::handle(std::shared_ptr<Exchange> exchange) {
+  const HttpRequest& request = exchange->request();
+  const Match found = match(request.path());
+  if (impl_->cors_allows(request.origin)) {
+    exchange->add_header("access-control-allow-origin", request.origin);
+    exchange->add_header("vary", "origin");
+  }
+  try {
+    const std::string tenant = impl_->check_head(request, found);
+    impl_->route(exchange, found, tenant);
+  } catch (const ApiError& error) {
+    exchange->respond(Impl::refuse(found, error));
+  } catch (const std::exception& error) {
+    log_error("a request failed: ", error.what());
+    exchange->respond(error_response(ApiError(500, "", "internal", "the request failed here")));
+  }
+}
+
+void Service::count(const HttpRequest&, int status, bool dropped) {
+  impl_->context.metrics.count_response(status);
+  if (dropped) ++impl_->context.metrics.disconnects;
+  if (status == 429 || status == 503) ++impl_->context.metrics.rejected;
+}
+
+void Service::begin_drain() { impl_->context.draining = true; }
+
+int64_t Service::active() const { return impl_->context.active; }
+
+}  // namespace laplace

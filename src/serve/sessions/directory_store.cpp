@@ -1,0 +1,265 @@
+// Sessions in a directory; see state_store.h.
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "base/log.h"
+#include "model/xxh64.h"
+#include "serve/sessions/state_store.h"
+
+namespace laplace {
+
+namespace {
+
+constexpr std::string_view kEnding = ".session";
+constexpr const char* kLockFile = ".locks";
+constexpr uint64_t kMaxSessionBytes = uint64_t{1} << 40;
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  int get() const { return number_; }
+  explicit operator bool() const { return number_ >= 0; }
+
+ private:
+  int number_;
+};
+
+[[noreturn]] void fail_store(const std::string& what) {
+  throw StoreError(cat(what, ": ", std::strerror(errno)));
+}
+
+// Beneath `directory`, through no symbolic link: by openat2 where the kernel has it; names have no
+// '/' and O_NOFOLLOW says the same elsewhere.
+Descriptor open_beneath(int directory, const std::string& name, int flags, mode_t mode = 0) {
+  struct open_how how {};
+  how.flags = uint64_t(flags) | O_CLOEXEC | O_NOFOLLOW;
+  how.mode = mode;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+  const long got = ::syscall(SYS_openat2, directory, name.c_str(), &how, sizeof how);
+  if (got >= 0 || (errno != ENOSYS && errno != EPERM)) return Descriptor(int(got));
+  return Descriptor(::openat(directory, name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode));
+}
+
+class DirectoryLock : public StoreLock {
+ public:
+  explicit DirectoryLock(Descriptor file) : file_(std::move(file)) {}
+
+ private:
+  Descriptor file_;  // closing it gives the lock back
+};
+
+class DirectoryStore : public StateStore {
+ public:
+  explicit DirectoryStore(const Path& directory) : path_(directory) {
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    root_ = Descriptor(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!root_) {
+      fail_input("cannot use ", directory.string(), " for sessions: ", std::strerror(errno),
+                 "; give another --state-dir");
+    }
+    if (::faccessat(root_.get(), ".", W_OK, 0) != 0) {
+      fail_input("cannot write to ", directory.string(), ": ", std::strerror(errno),
+                 "; give another --state-dir");
+    }
+  }
+
+  std::unique_ptr<StoreLock> try_lock(const SessionKey& key) override {
+    Descriptor file = open_beneath(root_.get(), kLockFile, O_RDWR | O_CREAT, 0600);
+    if (!file) fail_store(cat("cannot open the locks in ", path_.string()));
+    const std::string text = key.text();
+    struct flock range {};
+    range.l_type = F_WRLCK;
+    range.l_whence = SEEK_SET;
+    range.l_start = off_t(xxh64(std::as_bytes(std::span(text))) >> 2);  // a byte for each name
+    range.l_len = 1;
+    if (::fcntl(file.get(), F_OFD_SETLK, &range) == 0) {
+      return std::make_unique<DirectoryLock>(std::move(file));
+    }
+    if (errno == EAGAIN || errno == EACCES) return nullptr;
+    fail_store(cat("cannot lock in ", path_.string()));
+  }
+
+  std::optional<std::string> read(const SessionKey& key) override {
+    return read_first(key, kMaxSessionBytes, nullptr);
+  }
+
+  std::optional<SessionInfo> peek(const SessionKey& key) override {
+    int64_t size = 0;
+    const auto beginning = read_first(key, kMaxSessionHeader + 64, &size);
+    if (!beginning) return std::nullopt;
+    return peek_session(*beginning, size, source(key));
+  }
+
+  void write(const StoreLock&, const SessionKey& key, const SessionInfo&,
+             std::string_view bytes) override {
+    const Descriptor tenant = open_tenant(key.tenant, true);
+    const std::string name = key.name + std::string(kEnding);
+    const std::string temporary = name + ".tmp";  // the lock keeps others away from it
+    ::unlinkat(tenant.get(), temporary.c_str(), 0);
+    const Descriptor file =
+        open_beneath(tenant.get(), temporary, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    if (!file) fail_store(cat("cannot write ", source(key)));
+    for (size_t at = 0; at < bytes.size();) {
+      const ssize_t put = ::write(file.get(), bytes.data() + at, bytes.size() - at);
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) give_up(tenant.get(), temporary, key);
+      at += size_t(put);
+    }
+    if (::fsync(file.get()) != 0 ||
+        ::renameat(tenant.get(), temporary.c_str(), tenant.get(), name.c_str()) != 0) {
+      give_up(tenant.get(), temporary, key);
+    }
+    if (::fsync(tenant.get()) != 0) fail_store(cat("cannot sync ", source(key)));
+  }
+
+  bool erase(const SessionKey& key) override {
+    const Descriptor tenant = open_tenant(key.tenant, false);
+    const std::string name = key.name + std::string(kEnding);
+    if (!tenant || ::unlinkat(tenant.get(), name.c_str(), 0) != 0) {
+      if (!tenant || errno == ENOENT) return false;
+      fail_store(cat("cannot delete ", source(key)));
+    }
+    ::fsync(tenant.get());
+    return true;
+  }
+
+  std::vector<SessionInfo> list(const std::string& tenant) override {
+    std::vector<SessionInfo> sessions;
+    for (const std::string& name : names(tenant)) {
+      try {
+        if (auto info = peek({tenant, name})) sessions.push_back(std::move(*info));
+      } catch (const StoreError&) {
+        throw;
+      } catch (const Error& error) {
+        log_warning(error.what());
+        sessions.push_back({name, "", 0, 0, 0, 0, 0});
+      }
+    }
+    return sessions;
+  }
+
+  StoreUsage usage(const std::string& tenant) override {
+    StoreUsage usage;
+    const Descriptor folder = open_tenant(tenant, false);
+    for (const std::string& name : names(tenant)) {
+      struct stat info {};
+      const std::string file = name + std::string(kEnding);
+      if (::fstatat(folder.get(), file.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+      ++usage.sessions;
+      usage.bytes += info.st_size;
+    }
+    return usage;
+  }
+
+  std::string describe() const override { return cat("the directory ", path_.string()); }
+
+ private:
+  std::string source(const SessionKey& key) const {
+    return (path_ / key.tenant / (key.name + std::string(kEnding))).string();
+  }
+
+  [[noreturn]] void give_up(int tenant, const std::string& temporary, const SessionKey& key) {
+    const int code = errno;
+    ::unlinkat(tenant, temporary.c_str(), 0);
+    errno = code;
+    fail_store(cat("cannot write ", source(key)));
+  }
+
+  // Not open when it is not there and `make` is false.
+  Descriptor open_tenant(const std::string& tenant, bool make) {
+    if (make && ::mkdirat(root_.get(), tenant.c_str(), 0700) == 0) ::fsync(root_.get());
+    Descriptor folder = open_beneath(root_.get(), tenant, O_RDONLY | O_DIRECTORY);
+    if (!folder && (make || errno != ENOENT)) {
+      fail_store(cat("cannot open ", (path_ / tenant).string()));
+    }
+    return folder;
+  }
+
+  // At most `limit` bytes of the file.
+  std::optional<std::string> read_first(const SessionKey& key, uint64_t limit, int64_t* size) {
+    const Descriptor tenant = open_tenant(key.tenant, false);
+    if (!tenant) return std::nullopt;
+    const Descriptor file =
+        open_beneath(tenant.get(), key.name + std::string(kEnding), O_RDONLY | O_NONBLOCK);
+    if (!file && errno == ENOENT) return std::nullopt;
+    struct stat info {};
+    if (!file || ::fstat(file.get(), &info) != 0) fail_store(cat("cannot read ", source(key)));
+    if (!S_ISREG(info.st_mode)) fail_input(source(key), " is not a file; remove it");
+    if (size != nullptr) *size = info.st_size;
+    std::string bytes(size_t(std::min<uint64_t>(uint64_t(info.st_size), limit)), '\0');
+    size_t at = 0;
+    while (at < bytes.size()) {
+      const ssize_t got = ::read(file.get(), bytes.data() + at, bytes.size() - at);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) fail_store(cat("cannot read ", source(key)));
+      if (got == 0) break;
+      at += size_t(got);
+    }
+    bytes.resize(at);
+    return bytes;
+  }
+
+  std::vector<std::string> names(const std::string& tenant) {
+    Descriptor folder = open_tenant(tenant, false);
+    if (!folder) return {};
+    const int copy = ::dup(folder.get());
+    DIR* const entries = copy < 0 ? nullptr : ::fdopendir(copy);
+    if (entries == nullptr) fail_store(cat("cannot list ", (path_ / tenant).string()));
+    ::rewinddir(entries);
+    std::vector<std::string> names;
+    while (const dirent* entry = ::readdir(entries)) {
+      const std::string_view name = entry->d_name;
+      if (name.ends_with(kEnding)) names.emplace_back(name.substr(0, name.size() - kEnding.size()));
+    }
+    ::closedir(entries);
+    return names;
+  }
+
+  const Path path_;
+  Descriptor root_;
+};
+
+}  // namespace
+
+std::unique_ptr<StateStore> open_directory_store(const Path& directory) {
+  return std::make_unique<DirectoryStore>(directory);
+}
+
+std::unique_ptr<StateStore> open_state_store(const std::string& place) {
+  if (place.starts_with("redis://")) return open_redis_store(place);
+  if (place.find("://") != std::string::npos) {
+    fail_input("--state-store ", quoted(place), " is neither a directory nor redis://HOST:PORT");
+  }
+  return open_directory_store(place);
+}
+
+Path default_session_directory() {
+  const auto set = [](const char* value) { return value != nullptr && *value != '\0'; };
+  if (const char* const state = std::getenv("XDG_STATE_HOME"); set(state)) {
+    return Path(state) / "laplace" / "sessions";
+  }
+  const char* const home = std::getenv("HOME");
+  return Path(set(home) ? home : ".") / ".local" / "state" / "laplace" / "sessions";
+}
+
+}  // namespace laplace

@@ -1,0 +1,330 @@
+// Sessions in Redis; see state_store.h.
+//
+// Keys, T the tenant and N the name: "laplace:T:info" a hash N -> JSON of SessionInfo,
+// "laplace:T:state:N" the bytes, "laplace:T:lock:N" a random token that expires unless it is
+// renewed. A write happens only while the lock is ours (checked in the same script), so a process
+// that stood still for longer than a lock lives cannot overwrite what another has done since.
+#include <hiredis/hiredis.h>
+
+#include <atomic>
+#include <charconv>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "serve/sessions/state_store.h"
+
+#include <sodium.h>
+
+namespace laplace {
+
+namespace {
+
+constexpr int kLockMilliseconds = 5000;
+constexpr std::chrono::milliseconds kRenewEvery{1500};
+constexpr timeval kConnectTimeout = {2, 0};
+constexpr timeval kCommandTimeout = {10, 0};
+constexpr size_t kSpareConnections = 8;
+
+constexpr const char* kRenewScript =
+    "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) "
+    "else return 0 end";
+constexpr const char* kReleaseScript =
+    "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+constexpr const char* kWriteScript =
+    "if redis.call('get',KEYS[1])~=ARGV[1] then return 0 end "
+    "redis.call('set',KEYS[2],ARGV[2]) redis.call('hset',KEYS[3],ARGV[3],ARGV[4]) return 1";
+
+struct RedisAddress {
+  std::string host, password;
+  int port = 6379, database = 0;
+};
+
+struct FreeContext {
+  void operator()(redisContext* context) const { redisFree(context); }
+};
+struct FreeReply {
+  void operator()(redisReply* reply) const { freeReplyObject(reply); }
+};
+using Context = std::unique_ptr<redisContext, FreeContext>;
+using Answer = std::unique_ptr<redisReply, FreeReply>;
+
+int number_of(std::string_view text, const std::string& url) {
+  int value = 0;
+  const auto got = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (got.ec != std::errc() || got.ptr != text.data() + text.size() || value < 0 || value > 65535) {
+    fail_input("--state-store ", quoted(url),
+               " must look like redis://[:PASSWORD@]HOST[:PORT][/DB]");
+  }
+  return value;
+}
+
+RedisAddress parse(const std::string& url) {
+  std::string_view rest = std::string_view(url).substr(std::strlen("redis://"));
+  RedisAddress address;
+  if (const size_t at = rest.rfind('@'); at != std::string_view::npos) {
+    const std::string_view user = rest.substr(0, at);
+    address.password = std::string(user.substr(user.find(':') + 1));
+    rest.remove_prefix(at + 1);
+  }
+  if (const size_t slash = rest.find('/'); slash != std::string_view::npos) {
+    if (slash + 1 < rest.size()) address.database = number_of(rest.substr(slash + 1), url);
+    rest = rest.substr(0, slash);
+  }
+  if (const size_t colon = rest.rfind(':'); colon != std::string_view::npos) {
+    address.port = number_of(rest.substr(colon + 1), url);
+    rest = rest.substr(0, colon);
+  }
+  address.host = rest.empty() ? "127.0.0.1" : std::string(rest);
+  return address;
+}
+
+// A few connections that are used in turn.
+class Connections {
+ public:
+  explicit Connections(RedisAddress address) : address_(std::move(address)) {}
+
+  // Throws StoreError when Redis does not answer, or answers with an error.
+  Answer command(const std::vector<std::string_view>& arguments) {
+    Context context = take();
+    std::vector<const char*> texts;
+    std::vector<size_t> sizes;
+    for (const std::string_view argument : arguments) {
+      texts.push_back(argument.data());
+      sizes.push_back(argument.size());
+    }
+    Answer answer(static_cast<redisReply*>(
+        redisCommandArgv(context.get(), int(texts.size()), texts.data(), sizes.data())));
+    if (answer == nullptr) throw StoreError(cat("Redis does not answer: ", context->errstr));
+    if (answer->type == REDIS_REPLY_ERROR) {
+      throw StoreError(cat("Redis refuses: ", std::string_view(answer->str, answer->len)));
+    }
+    const std::lock_guard lock(mutex_);
+    if (spare_.size() < kSpareConnections) spare_.push_back(std::move(context));
+    return answer;
+  }
+
+  std::string describe() const { return cat("Redis at ", address_.host, ":", address_.port); }
+
+ private:
+  Context take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!spare_.empty()) {
+        Context context = std::move(spare_.back());
+        spare_.pop_back();
+        return context;
+      }
+    }
+    Context context(redisConnectWithTimeout(address_.host.c_str(), address_.port, kConnectTimeout));
+    if (context == nullptr || context->err != 0) {
+      throw StoreError(cat("cannot reach ", describe(), ": ",
+                           context == nullptr ? "no memory" : context->errstr));
+    }
+    redisSetTimeout(context.get(), kCommandTimeout);
+    redisEnableKeepAlive(context.get());
+    if (!address_.password.empty()) greet(*context, "AUTH", address_.password);
+    if (address_.database != 0) greet(*context, "SELECT", cat(address_.database));
+    return context;
+  }
+
+  void greet(redisContext& context, const char* verb, const std::string& argument) {
+    const Answer answer(static_cast<redisReply*>(
+        redisCommand(&context, "%s %b", verb, argument.data(), argument.size())));
+    if (answer == nullptr) throw StoreError(cat(describe(), ": ", context.errstr));
+    if (answer->type == REDIS_REPLY_ERROR) {
+      throw StoreError(
+          cat(describe(), " refuses ", verb, ": ", std::string_view(answer->str, answer->len)));
+    }
+  }
+
+  const RedisAddress address_;
+  std::mutex mutex_;
+  std::vector<Context> spare_;
+};
+
+std::string key_of(const SessionKey& key, std::string_view kind) {
+  return cat("laplace:", key.tenant, ":", kind, ":", key.name);
+}
+std::string info_key(const std::string& tenant) { return cat("laplace:", tenant, ":info"); }
+
+std::string text_of(const SessionInfo& info, size_t bytes) {
+  Json json = info.to_json();
+  json["version"] = info.version;
+  json["bytes"] = bytes;
+  return to_line(json);
+}
+
+SessionInfo info_of(std::string_view text) {
+  const Json json = parse_json(text, "Redis", {kMaxSessionHeader, 8});
+  JsonFields fields(json, "a session in Redis");
+  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+  fields.ignore("object");
+  return {fields.text("id"),
+          fields.text("version"),
+          fields.integer("position", 0, kLargest),
+          fields.integer("turns", 0, kLargest),
+          fields.integer("created", 0, kLargest),
+          fields.integer("updated", 0, kLargest),
+          fields.integer("bytes", 0, kLargest)};
+}
+
+class RedisStore;
+
+class RedisLock : public StoreLock {
+ public:
+  RedisLock(RedisStore& store, std::string key, std::string token)
+      : store_(store), key_(std::move(key)), token_(std::move(token)) {}
+  ~RedisLock() override;
+
+  const std::string& token() const { return token_; }
+
+ private:
+  RedisStore& store_;
+  const std::string key_;
+  const std::string token_;
+};
+
+class RedisStore : public StateStore {
+ public:
+  explicit RedisStore(const std::string& url) : redis_(parse(url)) {
+    redis_.command({"PING"});
+    renewer_ = std::thread([this] { renew(); });
+  }
+
+  ~RedisStore() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    renewer_.join();
+  }
+
+  std::unique_ptr<StoreLock> try_lock(const SessionKey& key) override {
+    const std::string name = key_of(key, "lock");
+    const std::string token = random_token();
+    const Answer answer =
+        redis_.command({"SET", name, token, "NX", "PX", std::to_string(kLockMilliseconds)});
+    if (answer->type == REDIS_REPLY_NIL) return nullptr;
+    const std::lock_guard lock(mutex_);
+    held_.emplace(name, token);
+    return std::make_unique<RedisLock>(*this, name, token);
+  }
+
+  void release(const std::string& key, const std::string& token) {
+    {
+      const std::lock_guard lock(mutex_);
+      held_.erase(key);
+    }
+    try {
+      redis_.command({"EVAL", kReleaseScript, "1", key, token});
+    } catch (const Error& error) {
+      log_warning("a session stays locked for ", kLockMilliseconds / 1000, " s: ", error.what());
+    }
+  }
+
+  std::optional<std::string> read(const SessionKey& key) override {
+    const Answer answer = redis_.command({"GET", key_of(key, "state")});
+    if (answer->type != REDIS_REPLY_STRING) return std::nullopt;
+    return std::string(answer->str, answer->len);
+  }
+
+  std::optional<SessionInfo> peek(const SessionKey& key) override {
+    const Answer answer = redis_.command({"HGET", info_key(key.tenant), key.name});
+    if (answer->type != REDIS_REPLY_STRING) return std::nullopt;
+    return info_of({answer->str, answer->len});
+  }
+
+  void write(const StoreLock& lock, const SessionKey& key, const SessionInfo& info,
+             std::string_view bytes) override {
+    const std::string text = text_of(info, bytes.size());
+    const Answer answer = redis_.command(
+        {"EVAL", kWriteScript, "3", key_of(key, "lock"), key_of(key, "state"), info_key(key.tenant),
+         dynamic_cast<const RedisLock&>(lock).token(), bytes, key.name, text});
+    if (answer->type != REDIS_REPLY_INTEGER || answer->integer != 1) {
+      throw StoreError(cat("the lock of the session ", key.name, " was lost; nothing was saved"));
+    }
+  }
+
+  bool erase(const SessionKey& key) override {
+    const Answer known = redis_.command({"HDEL", info_key(key.tenant), key.name});
+    redis_.command({"DEL", key_of(key, "state")});
+    return known->type == REDIS_REPLY_INTEGER && known->integer == 1;
+  }
+
+  std::vector<SessionInfo> list(const std::string& tenant) override {
+    const Answer answer = redis_.command({"HVALS", info_key(tenant)});
+    std::vector<SessionInfo> sessions;
+    for (size_t i = 0; i < answer->elements; ++i) {
+      const redisReply& item = *answer->element[i];
+      sessions.push_back(info_of({item.str, item.len}));
+    }
+    return sessions;
+  }
+
+  StoreUsage usage(const std::string& tenant) override {
+    StoreUsage usage;
+    for (const SessionInfo& info : list(tenant)) {
+      ++usage.sessions;
+      usage.bytes += info.bytes;
+    }
+    return usage;
+  }
+
+  std::string describe() const override { return redis_.describe(); }
+
+ private:
+  static std::string random_token() {
+    std::array<unsigned char, 16> bytes{};
+    randombytes_buf(bytes.data(), bytes.size());
+    std::array<char, 33> hex{};
+    sodium_bin2hex(hex.data(), hex.size(), bytes.data(), bytes.size());
+    return hex.data();
+  }
+
+  void renew() {
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+      wake_.wait_for(lock, kRenewEvery);
+      const auto held = held_;
+      lock.unlock();
+      for (const auto& [key, token] : held) {
+        try {
+          redis_.command(
+              {"EVAL", kRenewScript, "1", key, token, std::to_string(kLockMilliseconds)});
+        } catch (const Error& error) {
+          log_warning("cannot renew the lock of a session: ", error.what());
+        }
+      }
+      lock.lock();
+    }
+  }
+
+  Connections redis_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::map<std::string, std::string> held_;
+  bool stopping_ = false;
+  std::thread renewer_;
+};
+
+RedisLock::~RedisLock() { store_.release(key_, token_); }
+
+}  // namespace
+
+std::unique_ptr<StateStore> open_redis_store(const std::string& url) {
+  try {
+    return std::make_unique<RedisStore>(url);
+  } catch (const StoreError& error) {
+    fail_input("--state-store: ", error.what());
+  }
+}
+
+}  // namespace laplace
