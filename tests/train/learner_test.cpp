@@ -8,6 +8,8 @@
 
 #include <cmath>
 
+#include "ops/caching_allocator.h"
+#include "ops/simd/targets.h"
 #include "train_support.h"
 
 namespace laplace {
@@ -75,6 +77,61 @@ TEST(Learner, BfloatCopiesFollowTheMasters) {
     EXPECT_EQ(masters[i].second.scalar_type(), at::kFloat);
     const at::Tensor leaf = learner.model().weights()[i].detach();
     EXPECT_TRUE(leaf.equal(masters[i].second.to(leaf.scalar_type()))) << masters[i].first;
+  }
+}
+
+// The losses of `steps` steps on the same random batch.
+std::vector<double> losses_of(Learner& learner, const at::Tensor& tokens, int steps) {
+  std::vector<double> losses;
+  for (int i = 0; i < steps; ++i) {
+    losses.push_back(learner.accumulate(tokens, {}, 1));
+    learner.step(0.01, 0.01);
+  }
+  return losses;
+}
+
+TEST(Learner, FusedAndPortableOperatorsTrainTheSameModel) {
+  at::manual_seed(4);
+  const at::Tensor tokens = at::randint(320, {4, 65}, at::kLong);
+  for (const std::string dtype : {"float32", "bfloat16"}) {
+    TrainOptions options = float32_options();
+    options.dtype = dtype;
+    ops::set_fused_kernels(false);
+    Learner portable(tiny_config(), options);
+    const auto want = losses_of(portable, tokens, 20);
+    ops::set_fused_kernels(true);
+    Learner fused(tiny_config(), options);
+    const auto got = losses_of(fused, tokens, 20);
+    EXPECT_LT(got.back(), got.front() - 0.5) << "it learns nothing";
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_NEAR(got[i] / want[i], 1, dtype == "float32" ? 1e-3 : 2e-2) << dtype << " step " << i;
+    }
+  }
+}
+
+TEST(Learner, SteadyStepTakesNoLargeBlockFromTheSystem) {
+  ops::install_caching_allocator();
+  ModelConfig config = tiny_config();
+  config.hidden_size = 64;
+  config.intermediate_size = 256;
+  config.vocab_size = 4096;  // embedding, head and logits of 1 MB and more
+  at::manual_seed(5);
+  const at::Tensor tokens = at::randint(4096, {8, 513}, at::kLong);
+  for (const std::string recompute : {"none", "layer"}) {
+    for (const std::string dtype : {"float32", "bfloat16"}) {
+      TrainOptions options = float32_options();
+      options.recompute = recompute;
+      options.dtype = dtype;
+      Learner learner(config, options);
+      const int64_t before = ops::caching_allocator_stats().new_blocks;
+      losses_of(learner, tokens, 2);
+      const int64_t steady = ops::caching_allocator_stats().new_blocks;
+      losses_of(learner, tokens, 2);
+      EXPECT_EQ(ops::caching_allocator_stats().new_blocks, steady) << recompute << " " << dtype;
+      if (recompute == "none" && dtype == "float32") {
+        EXPECT_GT(steady, before) << "nothing here is large";
+      }
+    }
   }
 }
 
