@@ -78,7 +78,8 @@ NewtonSchulzCoefficients newton_schulz_set(std::string_view name) {
     return polar_express(name.back() - '0');
   }
   fail_input("Newton-Schulz coefficients ", quoted(name), " are not known",
-             did_you_mean(name, kNames), "; use simple, quintic or polar_express3 to polar_express8");
+             did_you_mean(name, kNames),
+             "; use simple, quintic or polar_express3 to polar_express8");
 }
 
 NewtonSchulzForm parse_newton_schulz_form(std::string_view name) {

@@ -82,8 +82,12 @@ TEST_P(Fused, GlaChunk) {
   struct Shape {
     int64_t B, T, H, dk, dv, C;
   };
-  for (const Shape& s : {Shape{2, 150, 3, 5, 7, 16}, {1, 1, 1, 1, 1, 128}, {2, 64, 4, 32, 64, 64},
-                         {3, 130, 2, 48, 96, 128}, {1, 67, 2, 33, 17, 64}, {2, 65, 1, 16, 8, 1},
+  for (const Shape& s : {Shape{2, 150, 3, 5, 7, 16},
+                         {1, 1, 1, 1, 1, 128},
+                         {2, 64, 4, 32, 64, 64},
+                         {3, 130, 2, 48, 96, 128},
+                         {1, 67, 2, 33, 17, 64},
+                         {2, 65, 1, 16, 8, 1},
                          {1, 200, 2, 24, 40, 7}}) {
     const at::Tensor wide = randn({s.B, s.T, s.H * (2 * s.dk + s.dv)});
     const at::Tensor state = floats({s.B, s.H, s.dk, s.dv});
@@ -113,7 +117,9 @@ TEST_P(Fused, GlaOutput) {
   struct Shape {
     int64_t B, T, H, dk, dv, tiers;
   };
-  for (const Shape& s : {Shape{2, 150, 4, 5, 7, 2}, {1, 1, 1, 1, 3, 1}, {2, 65, 8, 48, 96, 4},
+  for (const Shape& s : {Shape{2, 150, 4, 5, 7, 2},
+                         {1, 1, 1, 1, 3, 1},
+                         {2, 65, 8, 48, 96, 4},
                          {1, 64, 4, 33, 16, 1}}) {
     const std::vector<int64_t> widths = {s.H * s.dk, s.H * s.dk, s.H * s.dv, s.H * s.dv};
     const auto op = [&](const Tensors& in) -> Tensors {

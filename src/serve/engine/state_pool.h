@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <span>
 
-#include "model/config.h"
 #include "base/memory.h"
+#include "model/config.h"
 
 namespace laplace {
 

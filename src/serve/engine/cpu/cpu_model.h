@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/memory.h"
 #include "model/config.h"
 #include "serve/engine/cpu/kernels.h"
-#include "base/memory.h"
 #include "serve/engine/weights.h"
 
 namespace laplace {
