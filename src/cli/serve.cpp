@@ -9,8 +9,6 @@
 #include "base/process.h"
 #include "cli/model_options.h"
 #include "cli/verbs.h"
-#include "model/config.h"
-#include "model/model_directory.h"
 #include "serve/engine/engine.h"
 #include "serve/engine/state_file.h"
 #include "serve/http/run_server.h"
@@ -68,24 +66,6 @@ std::string chat_template_of(const ServeOptions& options, const Path& directory)
   return name.get<std::string>();
 }
 
-EngineModel engine_model(const Path& directory) {
-  EngineModel model;
-  model.config = ModelConfig::load(directory);
-  if (!std::filesystem::exists(directory / "tokenizer.json")) {
-    fail_input(directory.string(), " has no tokenizer.json; put the tokenizer there that the ",
-               "model was trained with");
-  }
-  model.tokenizer = Tokenizer::open(directory);
-  if (model.tokenizer->vocab_size() > model.config.vocab_size) {
-    fail_input((directory / "tokenizer.json").string(), " has ", model.tokenizer->vocab_size(),
-               " tokens, more than the model's vocab_size ", model.config.vocab_size,
-               "; put the tokenizer there that the model was trained with");
-  }
-  const TokenId own = model.tokenizer->end_of_text();
-  model.end_of_text = own >= 0 ? own : TokenId(model.config.eos_token_id);
-  return model;
-}
-
 void resolve(ServeOptions& options, const Path& directory) {
   HttpLimits& http = options.server.http;
   http.header_timeout = milliseconds(options.header_timeout);
@@ -109,16 +89,17 @@ void run_serve(ServeOptions& options) {
   load_keys(options, options.server.service.keys);
   check_exposure(options.server);
   options.engine.dtype = parse_engine_dtype(options.dtype);
-  const Path directory = open_model_directory(options.model);
-  EngineModel model = engine_model(directory);
-  resolve(options, directory);
+  const OpenModel model = open_model({.model = options.model});
+  model.need_tokenizer();
+  resolve(options, model.directory);
   StateShape shape;
-  shape.fingerprint = model_fingerprint(directory, model.config);
+  shape.fingerprint = model_fingerprint(model.directory, model.config);
   shape.slot_floats = model.config.state_bytes() / int64_t(sizeof(float));
   shape.vocab_size = model.config.vocab_size;
   auto store = open_state_store(options.state_store);
   install_stop_signals();
-  EngineBackend backend(Engine::open(directory, std::move(model), options.engine));
+  EngineBackend backend(Engine::open(
+      model.directory, {model.config, model.tokenizer, model.end_of_text}, options.engine));
   SessionManager sessions(std::move(store), shape, options.sessions);
   run_server(backend, sessions, options.server, [&](const std::string& address) {
     log_info("serving ", options.server.service.model_name, " (", backend.description(), ") at ",
