@@ -83,6 +83,10 @@ std::string limits_text(const MachineLimits& limits, const StepLimit& step) {
 }
 
 void run_decode(const BenchOptions& options) {
+  if (options.load.output_tokens < 2) {
+    fail_input("--output is ", options.load.output_tokens,
+               ", but must be at least 2: time passes between tokens");
+  }
   const Bench bench = open_bench(options, options.batch);
   Load load = options.load;
   load.requests = options.batch;

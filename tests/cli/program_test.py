@@ -62,6 +62,31 @@ def check_generate(program: Program) -> None:
             != program.run(*flags, "--seed", 2).stdout)
 
 
+def check_dtypes_and_devices(program: Program) -> None:
+    """int8 is near float32, and the path of other devices gives what the CPU's gives."""
+    text = b"the state of a model keeps its size while texts grow " * 8
+    bits = {}
+    for flags in (("float32", "cpu"), ("bfloat16", "cpu"), ("int8", "cpu"), ("float32", "torch:cpu")):
+        done = program.run("eval", "score", "--model", "run", "--form", "recurrent", "--dtype", flags[0],
+                           "--device", flags[1], "--json", "-", stdin=text)
+        bits[flags] = json.loads(done.stdout)["bits_per_byte"]
+    exact = bits["float32", "cpu"]
+    assert abs(bits["float32", "torch:cpu"] / exact - 1) < 1e-4, bits
+    assert abs(bits["bfloat16", "cpu"] / exact - 1) < 0.01, bits
+    assert abs(bits["int8", "cpu"] / exact - 1) < 0.02, bits
+    program.refuse("eval", "score", "--model", "run", "--dtype", "int8", "text.txt", says="recurrent")
+    program.refuse("generate", "--model", "run", "--prompt", "x", "--dtype", "int4", says="int8")
+
+
+def check_bench(program: Program) -> None:
+    done = program.run("bench", "decode", "--config", "config.json", "--batch", 2, "--output", 8, "--json")
+    result = json.loads(done.stdout)
+    assert result["tokens_per_second"] > 0 and result["limits"]["read_bandwidth"] > 0, result
+    done = program.run("bench", "serve", "--config", "config.json", "--requests", 5, "--rate", 50,
+                       "--output", 8, "--slots", 2, "--json")
+    assert json.loads(done.stdout)["output_tokens_per_second"] > 0
+
+
 def check_chat(program: Program) -> None:
     script = b"hello there\n/save one\n/fork\n/reset\n/load one\n/quit\n"
     done = program.run("chat", "--model", "run", "--state-dir", "states", "--seed", 3, stdin=script)
@@ -74,7 +99,8 @@ def main() -> None:
         program = Program(sys.argv[1], directory)
         program.prepare()
         check_published_numbers(program, pathlib.Path(sys.argv[2]))
-        for check in (check_training_and_stopping, check_forms, check_generate, check_chat):
+        for check in (check_training_and_stopping, check_forms, check_generate, check_dtypes_and_devices,
+                      check_bench, check_chat):
             check(program)
             print(check.__name__, "passed")
 
