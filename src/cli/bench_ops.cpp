@@ -2,8 +2,12 @@
 // interleaved, the best of the rounds; the bytes that must move beside a copy of as many.
 #include "cli/bench_ops.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cstring>
