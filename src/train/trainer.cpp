@@ -26,8 +26,9 @@ namespace laplace {
 
 namespace {
 
-// A time budget fixes the number of steps after this many steps, by the median of their times.
-constexpr int64_t kCalibrationSteps = 12;
+// A time budget fixes the number of steps after this many steps, by the median time of the later
+// half: the first steps also map memory and fill caches.
+constexpr int64_t kCalibrationSteps = 16;
 // Share of a time budget kept for the last validation and checkpoint, and for slower moments.
 constexpr double kBudgetReserve = 0.03;
 // A run whose gradients are not finite this many times in a row has diverged.
@@ -219,7 +220,8 @@ StepReport Run::one_step() {
 }
 
 void Run::fix_steps_by_time() {
-  std::vector<double> sorted = step_seconds_;
+  std::vector<double> sorted(step_seconds_.begin() + int64_t(step_seconds_.size()) / 2,
+                             step_seconds_.end());
   std::sort(sorted.begin(), sorted.end());
   const double a_step = sorted[sorted.size() / 2];
   const double left = options_.minutes * 60 * (1 - kBudgetReserve) - state_.seconds;
