@@ -2,7 +2,6 @@
 #include <ATen/ops/randint.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,7 +13,6 @@
 #include "cli/bench_ops.h"
 #include "cli/model_options.h"
 #include "cli/verbs.h"
-#include "model/compute_dtype.h"
 #include "ops/caching_allocator.h"
 #include "ops/simd/targets.h"
 #include "train/gemm_limit.h"

@@ -14,9 +14,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace laplace::ops::HWY_NAMESPACE {
 
-HWY_INLINE float as_float(float x) { return x; }
-HWY_INLINE float as_float(BFloat16 x) { return hn::GetLane(load(&x, 1)); }
-
 template <class T>
 void step_head(int64_t dk, int64_t dv, const T* q, const T* k, const T* v, float fade, float scale,
                float* S, float* sums, T* o) {

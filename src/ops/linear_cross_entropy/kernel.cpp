@@ -39,8 +39,6 @@ HWY_INLINE double exponentials(const T* row, size_t n, float top, float* exps) {
   return sum;
 }
 
-HWY_INLINE float as_float(float x) { return x; }
-HWY_INLINE float as_float(BFloat16 x) { return hn::GetLane(load(&x, 1)); }
 HWY_INLINE void put(float x, float* to) { *to = x; }
 HWY_INLINE void put(float x, BFloat16* to) { store(splat(x), to, 1); }
 

@@ -69,6 +69,10 @@ HWY_INLINE void store(Vec v, T* p, size_t n) {
   std::memcpy(p, buffer, n * sizeof(T));
 }
 
+// One element as float32.
+HWY_INLINE float as_float(float x) { return x; }
+HWY_INLINE float as_float(BFloat16 x) { return hn::GetLane(load(&x, 1)); }
+
 // The lanes from the n-th on as zeros.
 HWY_INLINE Vec first_lanes(Vec v, size_t n) {
   if (HWY_LIKELY(n >= kLanes)) return v;
