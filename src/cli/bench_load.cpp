@@ -80,7 +80,11 @@ void add_times(const std::vector<std::shared_ptr<Client>>& clients, LoadResult* 
     last = std::max(last, times.back());
   }
   out->seconds = seconds_between(clients.front()->submitted, last);
-  if (first_ended <= all_started) return;
+  if (first_ended <= all_started) {
+    out->steady_seconds = out->seconds;
+    out->steady_tokens = out->generated;
+    return;
+  }
   out->steady_seconds = seconds_between(all_started, first_ended);
   for (const auto& client : clients) {
     out->steady_tokens += std::ranges::count_if(client->times, [&](Clock::time_point time) {
@@ -96,13 +100,16 @@ LoadResult run_load(Engine& engine, const Load& load) {
   out.before = engine.stats();
   Finished finished;
   std::vector<std::shared_ptr<Client>> clients;
+  std::vector<Request> requests;  // made before the first is sent: they shall start together
+  for (int64_t i = 0; i < load.requests; ++i) {
+    requests.push_back(make_request(engine.model(), load, i));
+  }
   std::mt19937_64 random(load.seed);
   std::gamma_distribution<double> gap(load.burstiness,
                                       load.rate > 0 ? 1 / (load.rate * load.burstiness) : 0);
   auto next = Clock::now();
-  for (int64_t i = 0; i < load.requests; ++i) {
+  for (Request& request : requests) {
     clients.push_back(std::make_shared<Client>(finished, load.output_tokens));
-    Request request = make_request(engine.model(), load, i);
     if (load.rate > 0) {
       std::this_thread::sleep_until(next);
       next +=

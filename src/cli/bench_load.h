@@ -23,6 +23,7 @@ struct LoadResult {
   double seconds = 0;               // from the first submission to the last token
   int64_t generated = 0;
   // From when all had their first token until the first one ended: the batch is constant then.
+  // Where that never was (few tokens of a tiny model): the whole run.
   double steady_seconds = 0;
   int64_t steady_tokens = 0;
   EngineStats before, after;
