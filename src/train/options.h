@@ -14,7 +14,7 @@ struct TrainOptions {
   bool resume = false;
 
   int64_t steps = 0;   // 0: decided by `minutes` or `tokens`
-  double minutes = 0;  // time budget: the number of steps is fixed once the speed is known
+  double minutes = 0;  // time budget: the steps are fixed once the speed is known
   double tokens = 0;   // token budget
 
   int64_t seq_length = 2048;       // T, tokens of a row

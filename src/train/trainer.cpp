@@ -27,10 +27,13 @@ namespace laplace {
 namespace {
 
 // A time budget fixes the number of steps after this many steps, by the median time of the later
-// half: the first steps also map memory and fill caches.
+// half: the first steps also map memory and fill caches. After each as many it is looked at again.
 constexpr int64_t kCalibrationSteps = 16;
 // Share of a time budget kept for the last validation and checkpoint, and for slower moments.
 constexpr double kBudgetReserve = 0.03;
+// The number of steps is fixed anew when the machine has become so much slower or faster that the
+// run would end this share of its budget too late or too early.
+constexpr double kBudgetTolerance = 0.03;
 // A run whose gradients are not finite this many times in a row has diverged.
 constexpr int64_t kMostSkipsInARow = 20;
 constexpr double kShowEvery = 2.0;  // seconds between training lines off a terminal
@@ -99,7 +102,7 @@ class Run {
   Schedule schedule(double peak) const;
   double read_and_accumulate();
   StepReport one_step();
-  void fix_steps_by_time();
+  void plan_steps_by_time();
   void report(const StepReport& report);
   ValidationResult run_validation(int64_t max_tokens);
   void checkpoint();
@@ -114,7 +117,8 @@ class Run {
   std::unique_ptr<RunLog> log_;
   GemmLimit limit_;
   Batch batch_;
-  std::vector<double> step_seconds_;  // of this process, until the steps are fixed
+  std::vector<double> step_seconds_;  // of this process
+  double validation_seconds_ = 0;     // of the last one between steps
   Stopwatch process_watch_;           // since this process began to train
   double seconds_before_ = 0;         // trained by earlier processes
   Stopwatch since_checkpoint_;
@@ -219,12 +223,17 @@ StepReport Run::one_step() {
   return report;
 }
 
-void Run::fix_steps_by_time() {
-  std::vector<double> sorted(step_seconds_.begin() + int64_t(step_seconds_.size()) / 2,
-                             step_seconds_.end());
+void Run::plan_steps_by_time() {
+  const bool first = state_.total_steps == 0;
+  if (!first && state_.total_steps - state_.step < kCalibrationSteps) return;
+  std::vector<double> sorted(step_seconds_.end() - kCalibrationSteps / 2, step_seconds_.end());
   std::sort(sorted.begin(), sorted.end());
-  const double a_step = sorted[sorted.size() / 2];
-  const double left = options_.minutes * 60 * (1 - kBudgetReserve) - state_.seconds;
+  double a_step = sorted[sorted.size() / 2];
+  if (options_.val_every > 0) a_step += validation_seconds_ / double(options_.val_every);
+  const double budget = options_.minutes * 60;
+  const double left = budget * (1 - kBudgetReserve) - state_.seconds;
+  const double planned = double(state_.total_steps - state_.step) * a_step;
+  if (!first && std::abs(planned - left) < kBudgetTolerance * budget) return;
   state_.total_steps = state_.step + std::max<int64_t>(1, std::llround(left / a_step));
   log_info("a step takes ", human_duration(a_step), ", so ", options_.minutes, " minutes make ",
            state_.total_steps, " steps");
@@ -280,12 +289,16 @@ TrainResult Run::loop() {
     const StepReport now = one_step();
     result.loss = now.loss;
     report(now);
-    if (state_.total_steps == 0 && int64_t(step_seconds_.size()) >= kCalibrationSteps) {
-      fix_steps_by_time();
+    if (options_.minutes > 0 && int64_t(step_seconds_.size()) % kCalibrationSteps == 0) {
+      plan_steps_by_time();
     }
     const auto due = [&](int64_t every) { return every > 0 && state_.step % every == 0; };
     const bool last = state_.step == state_.total_steps;
-    if (due(options_.val_every) && !last) run_validation(std::llround(options_.val_tokens));
+    if (due(options_.val_every) && !last) {
+      const Stopwatch watch;
+      run_validation(std::llround(options_.val_tokens));
+      validation_seconds_ = watch.seconds();
+    }
     const bool late = options_.checkpoint_minutes > 0 &&
                       since_checkpoint_.seconds() > options_.checkpoint_minutes * 60;
     if ((due(options_.checkpoint_every) || late) && !last) checkpoint();

@@ -6,7 +6,8 @@
 // SIGINT and SIGTERM end it after the current step with a checkpoint.
 //
 // Under a time budget (`minutes`) the number of steps is fixed once the speed is known, after a few
-// steps of warm-up, and stored with the checkpoints, so that resuming stays exact.
+// steps of warm-up, and stored with the checkpoints, so that resuming stays exact. It is fixed anew
+// when the machine's speed changes so much that the run would miss the end of its budget.
 #pragma once
 
 #include <string>

@@ -60,10 +60,33 @@ HWY_INLINE void put_row(const float* from, size_t n, bool add, X* to) {
   }
 }
 
+// to(j,i) = from(i,j) for a square of four rows and columns, in registers.
+HWY_INLINE void transpose_square(const Matrix& from, size_t i, size_t j, const Matrix& to) {
+#if HWY_TARGET == HWY_SCALAR
+  for (size_t r = 0; r < 4; ++r) {
+    for (size_t c = 0; c < 4; ++c) to.row(j + c)[i + r] = from.row(i + r)[j + c];
+  }
+#else
+  const hn::Full128<float> four;
+  const auto r0 = hn::LoadU(four, from.row(i) + j), r1 = hn::LoadU(four, from.row(i + 1) + j),
+             r2 = hn::LoadU(four, from.row(i + 2) + j), r3 = hn::LoadU(four, from.row(i + 3) + j);
+  const auto low01 = hn::InterleaveLower(four, r0, r1), low23 = hn::InterleaveLower(four, r2, r3),
+             high01 = hn::InterleaveUpper(four, r0, r1), high23 = hn::InterleaveUpper(four, r2, r3);
+  hn::StoreU(hn::ConcatLowerLower(four, low23, low01), four, to.row(j) + i);
+  hn::StoreU(hn::ConcatUpperUpper(four, low23, low01), four, to.row(j + 1) + i);
+  hn::StoreU(hn::ConcatLowerLower(four, high23, high01), four, to.row(j + 2) + i);
+  hn::StoreU(hn::ConcatUpperUpper(four, high23, high01), four, to.row(j + 3) + i);
+#endif
+}
+
 HWY_INLINE void transpose(const Matrix& from, size_t rows, const Matrix& to) {
+  const size_t square_rows = rows / 4 * 4, square_columns = from.columns / 4 * 4;
+  for (size_t i = 0; i < square_rows; i += 4) {
+    for (size_t j = 0; j < square_columns; j += 4) transpose_square(from, i, j, to);
+  }
   for (size_t i = 0; i < rows; ++i) {
-    const float* const row = from.row(i);
-    for (size_t j = 0; j < from.columns; ++j) to.data[j * to.stride + i] = row[j];
+    const size_t begin = i < square_rows ? square_columns : 0;
+    for (size_t j = begin; j < from.columns; ++j) to.row(j)[i] = from.row(i)[j];
   }
 }
 

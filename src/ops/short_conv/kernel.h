@@ -1,7 +1,7 @@
 // short_conv's fused kernel. See short_conv.h for the maths.
 //
-// A block of tokens is walked channel vector by channel vector: the last k inputs stay in
-// registers, and a document's start zeroes them.
+// A block of tokens is walked in groups of four, their rows from the first channel to the last: so
+// memory is read in order, and the inputs of a group stay in registers.
 #pragma once
 
 #include <cstdint>
