@@ -11,12 +11,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "optim/param.h"
 
 namespace laplace {
 
 namespace {
-
-constexpr int64_t kGrain = int64_t{1} << 15;  // elements a thread takes at least
 
 template <class T>
 void update_range(const AdamWStep& step, int64_t count, T* __restrict p, T* __restrict m,
@@ -39,7 +38,7 @@ void update_all(const AdamWStep& step, const at::Tensor& p, const at::Tensor& m,
   T* const m_data = m.mutable_data_ptr<T>();
   T* const v_data = v.mutable_data_ptr<T>();
   const T* const g_data = g.const_data_ptr<T>();
-  at::parallel_for(0, p.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, p.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
     update_range(step, end - begin, p_data + begin, m_data + begin, v_data + begin, g_data + begin);
   });
 }

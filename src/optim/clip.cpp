@@ -12,13 +12,13 @@
 #include <limits>
 
 #include "base/error.h"
+#include "optim/param.h"
 
 namespace laplace {
 
 namespace {
 
 constexpr int64_t kLanes = 8;
-constexpr int64_t kGrain = int64_t{1} << 15;  // elements a thread takes at least
 
 template <class T>
 double row_sum(const T* row, int64_t count) {
@@ -41,7 +41,7 @@ double row_sum(const T* row, int64_t count) {
 // x: [rows, columns] contiguous; sums: [rows]
 template <class T>
 void row_sums(const T* x, int64_t rows, int64_t columns, double* sums) {
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, columns));
+  const int64_t grain = std::max<int64_t>(1, kElementGrain / std::max<int64_t>(1, columns));
   at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) sums[row] = row_sum(x + row * columns, columns);
   });

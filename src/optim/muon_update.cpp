@@ -5,11 +5,11 @@
 #include <ATen/ops/lerp.h>
 #include <c10/util/BFloat16.h>
 
+#include "optim/param.h"
+
 namespace laplace {
 
 namespace {
-
-constexpr int64_t kGrain = int64_t{1} << 15;  // elements a thread takes at least
 
 template <class T, class U>
 void momentum_range(int64_t count, T* __restrict m, const T* __restrict g, T weight, bool nesterov,
@@ -64,7 +64,7 @@ void muon_momentum(const at::Tensor& m, const at::Tensor& g, double momentum, bo
       T* const m_data = m.mutable_data_ptr<T>();
       const T* const g_data = g.const_data_ptr<T>();
       U* const u_data = update.mutable_data_ptr<U>();
-      at::parallel_for(0, m.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      at::parallel_for(0, m.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
         momentum_range(end - begin, m_data + begin, g_data + begin, T(1 - momentum), nesterov,
                        u_data + begin);
       });
@@ -83,7 +83,7 @@ void muon_apply(const at::Tensor& p, const at::Tensor& o, double keep, double st
       using U = decltype(updated);
       T* const p_data = p.mutable_data_ptr<T>();
       const U* const o_data = o.const_data_ptr<U>();
-      at::parallel_for(0, p.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      at::parallel_for(0, p.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
         apply_range(end - begin, p_data + begin, o_data + begin, T(keep), T(step));
       });
     });

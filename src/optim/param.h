@@ -10,6 +10,9 @@
 
 namespace laplace {
 
+// Elements that a thread of an element loop takes at least.
+inline constexpr int64_t kElementGrain = int64_t{1} << 15;
+
 struct OptimParam {
   std::string name;   // in error messages
   at::Tensor tensor;  // the master copy, updated in place; contiguous float32 (float64 in tests)

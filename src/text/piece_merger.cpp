@@ -12,7 +12,7 @@ namespace {
 // Up to this length scanning all pairs for every merge is faster than queues.
 constexpr size_t kShort = 64;
 constexpr size_t kLongest = size_t{1} << 30;
-constexpr uint32_t kNowhere = UINT32_MAX;
+constexpr uint32_t kNoNode = UINT32_MAX;
 
 template <class T>
 void push_lowest_first(std::vector<T>& heap, T value) {
@@ -89,7 +89,7 @@ PieceMerger::Places& PieceMerger::places_of(int32_t rank) {
 void PieceMerger::put_pair(uint32_t place) {
   Node& node = nodes_[place];
   node.rank = Merge::kNone;
-  if (node.next == kNowhere) return;
+  if (node.next == kNoNode) return;
   node.rank = tables_.table.find(node.id, nodes_[node.next].id).rank;
   if (node.rank == Merge::kNone) return;
   Places& places = places_of(node.rank);
@@ -103,8 +103,8 @@ void PieceMerger::merge_at(uint32_t place) {
   node.id = tables_.merges[size_t(node.rank)].id;
   node.next = gone.next;
   gone.rank = Merge::kNone;
-  if (node.next != kNowhere) nodes_[node.next].previous = place;
-  if (node.previous != kNowhere) put_pair(node.previous);
+  if (node.next != kNoNode) nodes_[node.next].previous = place;
+  if (node.previous != kNoNode) put_pair(node.previous);
   put_pair(place);
 }
 
@@ -129,12 +129,12 @@ void PieceMerger::merge_long(std::string_view piece, std::vector<TokenId>& ids) 
   index_of_rank_.resize(tables_.merges.size());
   places_.resize(1);
   for (uint32_t i = 0; i < n; ++i) {
-    nodes_[i] = {tables_.byte_ids[uint8_t(piece[i])], i + 1 < n ? i + 1 : kNowhere,
-                 i > 0 ? i - 1 : kNowhere, Merge::kNone};
+    nodes_[i] = {tables_.byte_ids[uint8_t(piece[i])], i + 1 < n ? i + 1 : kNoNode,
+                 i > 0 ? i - 1 : kNoNode, Merge::kNone};
   }
   for (uint32_t i = 0; i < n; ++i) put_pair(i);
   while (!ranks_.empty()) merge_places(pop_lowest(ranks_));
-  for (uint32_t at = 0; at != kNowhere; at = nodes_[at].next) ids.push_back(nodes_[at].id);
+  for (uint32_t at = 0; at != kNoNode; at = nodes_[at].next) ids.push_back(nodes_[at].id);
   clear();
 }
 

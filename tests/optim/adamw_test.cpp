@@ -54,20 +54,20 @@ TEST_P(AdamWGolden, PortableFormAgrees) {
 
 INSTANTIATE_TEST_SUITE_P(AdamW, AdamWGolden, ::testing::Values(at::kDouble, at::kFloat));
 
-std::vector<at::Tensor> gradients(uint64_t step) {
+std::vector<at::Tensor> adamw_gradients(uint64_t step) {
   return {random_tensor({300, 301}, 10 + step), random_tensor({13}, 20 + step)};
 }
 
-std::vector<OptimParam> parameters() {
+std::vector<OptimParam> adamw_parameters() {
   return {{"w", random_tensor({300, 301}, 1), {}, true}, {"b", random_tensor({13}, 2), {}, false}};
 }
 
 TEST(AdamW, ContinuesBitExactlyFromSavedState) {
-  AdamW whole(parameters(), {});
-  for (uint64_t t = 0; t < 4; ++t) whole.step(gradients(t), 1e-2);
+  AdamW whole(adamw_parameters(), {});
+  for (uint64_t t = 0; t < 4; ++t) whole.step(adamw_gradients(t), 1e-2);
 
-  AdamW first(parameters(), {});
-  for (uint64_t t = 0; t < 2; ++t) first.step(gradients(t), 1e-2);
+  AdamW first(adamw_parameters(), {});
+  for (uint64_t t = 0; t < 2; ++t) first.step(adamw_gradients(t), 1e-2);
   std::vector<OptimParam> saved;
   for (const OptimParam& param : first.params()) {
     saved.push_back({param.name, param.tensor.clone(), {}, param.weight_decay});
@@ -78,7 +78,7 @@ TEST(AdamW, ContinuesBitExactlyFromSavedState) {
     second.exp_avg_sq()[i].copy_(first.exp_avg_sq()[i]);
   }
   second.set_steps(first.steps());
-  for (uint64_t t = 2; t < 4; ++t) second.step(gradients(t), 1e-2);
+  for (uint64_t t = 2; t < 4; ++t) second.step(adamw_gradients(t), 1e-2);
   EXPECT_EQ(second.steps(), 4);
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(same_bits(second.params()[i].tensor, whole.params()[i].tensor));
@@ -88,17 +88,17 @@ TEST(AdamW, ContinuesBitExactlyFromSavedState) {
 
 TEST(AdamW, SameBitsForAnyNumberOfThreadsAndShards) {
   const Threads one(1);
-  AdamW expected(parameters(), {});
-  expected.step(gradients(0), 1e-2);
+  AdamW expected(adamw_parameters(), {});
+  expected.step(adamw_gradients(0), 1e-2);
   {
     const Threads three(3);
-    AdamW adamw(parameters(), {});
-    adamw.step(gradients(0), 1e-2);
+    AdamW adamw(adamw_parameters(), {});
+    adamw.step(adamw_gradients(0), 1e-2);
     EXPECT_TRUE(same_bits(adamw.params()[0].tensor, expected.params()[0].tensor));
   }
-  const at::Tensor w = parameters()[0].tensor;
+  const at::Tensor w = adamw_parameters()[0].tensor;
   AdamW shard({{"w", w.slice(0, 100, 150), {}, true}}, {});
-  shard.step(std::vector<at::Tensor>{gradients(0)[0].slice(0, 100, 150)}, 1e-2);
+  shard.step(std::vector<at::Tensor>{adamw_gradients(0)[0].slice(0, 100, 150)}, 1e-2);
   EXPECT_TRUE(same_bits(w.slice(0, 100, 150), expected.params()[0].tensor.slice(0, 100, 150)));
 }
 
@@ -113,32 +113,33 @@ TEST(AdamW, StepAllocatesNothingLarge) {
 }
 
 TEST(AdamW, ZeroGradientsDecayOnlyWhereAsked) {
-  AdamW adamw(parameters(), {.weight_decay = 0.5});
+  AdamW adamw(adamw_parameters(), {.weight_decay = 0.5});
   std::vector<at::Tensor> zeros;
-  for (const at::Tensor& g : gradients(0)) zeros.push_back(at::zeros_like(g));
+  for (const at::Tensor& g : adamw_gradients(0)) zeros.push_back(at::zeros_like(g));
   adamw.step(zeros, 0.1);
-  EXPECT_LT(max_error(adamw.params()[0].tensor, parameters()[0].tensor.mul(0.95)), 1e-6);
-  EXPECT_TRUE(same_bits(adamw.params()[1].tensor, parameters()[1].tensor));
+  EXPECT_LT(max_error(adamw.params()[0].tensor, adamw_parameters()[0].tensor.mul(0.95)), 1e-6);
+  EXPECT_TRUE(same_bits(adamw.params()[1].tensor, adamw_parameters()[1].tensor));
 }
 
 TEST(AdamW, GradientsOfAnyStride) {
-  AdamW expected(parameters(), {});
-  expected.step(gradients(0), 1e-2);
-  AdamW adamw(parameters(), {});
-  std::vector<at::Tensor> g = gradients(0);
+  AdamW expected(adamw_parameters(), {});
+  expected.step(adamw_gradients(0), 1e-2);
+  AdamW adamw(adamw_parameters(), {});
+  std::vector<at::Tensor> g = adamw_gradients(0);
   g[0] = g[0].t().contiguous().t();
   adamw.step(g, 1e-2);
   EXPECT_LT(max_error(adamw.params()[0].tensor, expected.params()[0].tensor), 1e-6);
 }
 
 TEST(AdamW, RefusesWhatDoesNotFit) {
-  AdamW adamw(parameters(), {});
-  std::vector<at::Tensor> g = gradients(0);
+  AdamW adamw(adamw_parameters(), {});
+  std::vector<at::Tensor> g = adamw_gradients(0);
   g[1] = random_tensor({14}, 1);
   expect_error(ErrorKind::kFailure, "gradient of b", [&] { adamw.step(g, 1e-2); });
   EXPECT_EQ(adamw.steps(), 0);
-  expect_error(ErrorKind::kBadInput, "betas", [] { AdamW bad(parameters(), {.beta2 = 1.0}); });
-  expect_error(ErrorKind::kBadInput, "eps", [] { AdamW bad(parameters(), {.eps = 0}); });
+  expect_error(ErrorKind::kBadInput, "betas",
+               [] { AdamW bad(adamw_parameters(), {.beta2 = 1.0}); });
+  expect_error(ErrorKind::kBadInput, "eps", [] { AdamW bad(adamw_parameters(), {.eps = 0}); });
 }
 
 }  // namespace

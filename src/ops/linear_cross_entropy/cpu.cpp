@@ -14,13 +14,6 @@ namespace laplace::ops {
 
 namespace {
 
-// A block's logits take at most this many elements (16 MB in float32).
-constexpr int64_t kBlockElements = int64_t{1} << 22;
-
-int64_t block_rows(int64_t n, int64_t V) {
-  return std::clamp<int64_t>(kBlockElements / V, 16, std::max<int64_t>(n, 16));
-}
-
 void softmax_block(const at::Tensor& logits, const int64_t* target, float scale, bool gradients,
                    double* losses) {
   const int64_t V = logits.size(1);
@@ -36,7 +29,8 @@ void softmax_block(const at::Tensor& logits, const int64_t* target, float scale,
 // Calls body(first, last, logits) for every block of tokens, with logits that it may overwrite.
 template <class Body>
 void for_blocks(const at::Tensor& x, const at::Tensor& weight, const Body& body) {
-  const int64_t n = x.size(0), V = weight.size(0), rows = std::min(block_rows(n, V), n);
+  const int64_t n = x.size(0), V = weight.size(0),
+                rows = std::min(linear_cross_entropy_block(n, V), n);
   const at::Tensor buffer = at::empty({rows, V}, x.options());
   for (int64_t first = 0; first < n; first += rows) {
     const int64_t last = std::min(first + rows, n);

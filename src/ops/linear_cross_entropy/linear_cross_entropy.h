@@ -30,6 +30,9 @@ using LinearLogProb = at::Tensor(const at::Tensor& x, const at::Tensor& weight,
 // Through the dispatcher, below autograd: what the autograd node and the model's own backward call.
 LinearCrossEntropyForward linear_cross_entropy_forward;
 
+// Tokens of a block: its logits take at most 4 Mi elements (16 MB in float32).
+int64_t linear_cross_entropy_block(int64_t n, int64_t V);
+
 // The form in ATen operators, for every device and dtype.
 LinearCrossEntropyForward linear_cross_entropy_forward_portable;
 LinearLogProb linear_log_prob_portable;

@@ -11,13 +11,6 @@ namespace laplace::ops {
 
 namespace {
 
-// A block's float32 logits take at most this many elements (16 MB).
-constexpr int64_t kBlockElements = int64_t{1} << 22;
-
-int64_t block_rows(int64_t n, int64_t V) {
-  return std::clamp<int64_t>(kBlockElements / V, 16, std::max<int64_t>(n, 16));
-}
-
 // Logits less the largest of their row. log p = shifted - log(sum exp(shifted)); the sum is
 // at::sum's, pairwise: the one inside log_softmax runs along the row and is off by 2e-5 at 50,000
 // columns.
@@ -28,11 +21,16 @@ at::Tensor shifted_logits(const at::Tensor& x, const at::Tensor& weight, at::Sca
 
 }  // namespace
 
+int64_t linear_cross_entropy_block(int64_t n, int64_t V) {
+  constexpr int64_t kElements = int64_t{1} << 22;
+  return std::clamp<int64_t>(kElements / V, 16, std::max<int64_t>(n, 16));
+}
+
 // d loss / d logits of a block = (softmax - onehot(target)) / n; nll_loss picks the targets.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_cross_entropy_forward_portable(
     const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target, bool gradients) {
   const auto dtype = sum_dtype(x.scalar_type());
-  const int64_t n = x.size(0), V = weight.size(0), rows = block_rows(n, V);
+  const int64_t n = x.size(0), V = weight.size(0), rows = linear_cross_entropy_block(n, V);
   at::Tensor loss = at::zeros({}, x.options().dtype(dtype)), dx, dw;
   if (gradients) dx = at::empty_like(x);
   const at::Tensor scale = at::full({}, 1.0 / double(n), loss.options());
@@ -60,7 +58,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_cross_entropy_forward_port
 at::Tensor linear_log_prob_portable(const at::Tensor& x, const at::Tensor& weight,
                                     const at::Tensor& target) {
   const auto dtype = sum_dtype(x.scalar_type());
-  const int64_t n = x.size(0), rows = block_rows(n, weight.size(0));
+  const int64_t n = x.size(0), rows = linear_cross_entropy_block(n, weight.size(0));
   std::vector<at::Tensor> blocks;
   for (int64_t first = 0; first < n; first += rows) {
     const int64_t last = std::min(first + rows, n);

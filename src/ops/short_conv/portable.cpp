@@ -31,7 +31,7 @@ std::vector<at::Tensor> lag_masks(const OptionalTensor& doc_start, const at::Ten
   return masks;
 }
 
-struct Inputs {
+struct Taps {
   int64_t T, k;
   at::ScalarType dtype;           // of the sums
   at::Tensor past;                // [B,k+T,D]  the window, then x
@@ -43,8 +43,8 @@ struct Inputs {
   }
 };
 
-Inputs gather(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& window,
-              const OptionalTensor& doc_start) {
+Taps gather(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& window,
+            const OptionalTensor& doc_start) {
   const auto dtype = sum_dtype(x.scalar_type());
   const int64_t k = weight.size(1);
   const at::Tensor before =
@@ -57,7 +57,7 @@ Inputs gather(const at::Tensor& x, const at::Tensor& weight, const OptionalTenso
           lag_masks(doc_start, x, k, dtype)};
 }
 
-at::Tensor convolve(const Inputs& in) {
+at::Tensor convolve(const Taps& in) {
   at::Tensor sum;
   for (int64_t j = 0; j < in.k; ++j) {
     const at::Tensor term = in.times_mask(in.tap(j) * in.weight.select(1, j), j);
@@ -68,7 +68,7 @@ at::Tensor convolve(const Inputs& in) {
 
 // The mask of the window that is returned, [B,k,1]: row i is the input of lag k-1-i behind the last
 // token.
-at::Tensor window_mask(const Inputs& in) {
+at::Tensor window_mask(const Taps& in) {
   std::vector<at::Tensor> rows;
   for (int64_t i = 0; i < in.k; ++i)
     rows.push_back(in.masks[size_t(in.k - 1 - i)].slice(1, in.T - 1));
@@ -81,7 +81,7 @@ std::tuple<at::Tensor, at::Tensor> short_conv_forward_portable(const at::Tensor&
                                                                const at::Tensor& weight,
                                                                const OptionalTensor& window,
                                                                const OptionalTensor& doc_start) {
-  const Inputs in = gather(x, weight, window, doc_start);
+  const Taps in = gather(x, weight, window, doc_start);
   const at::Tensor y = at::silu(convolve(in)).to(x.scalar_type());
   const at::Tensor last = in.past.slice(1, in.T);
   return {y, in.masks.empty() ? last.clone() : last * window_mask(in)};
@@ -90,7 +90,7 @@ std::tuple<at::Tensor, at::Tensor> short_conv_forward_portable(const at::Tensor&
 std::tuple<at::Tensor, at::Tensor, at::Tensor> short_conv_backward_portable(
     const at::Tensor& grad_y, const OptionalTensor& grad_window_out, const at::Tensor& x,
     const at::Tensor& weight, const OptionalTensor& window, const OptionalTensor& doc_start) {
-  const Inputs in = gather(x, weight, window, doc_start);
+  const Taps in = gather(x, weight, window, doc_start);
   const at::Tensor sum = convolve(in);
   const at::Tensor s = at::sigmoid(sum);
   const at::Tensor d_sum = (sum * (1 - s)).add_(1).mul_(s).mul_(grad_y.to(in.dtype));

@@ -3,15 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "serve/engine/cpu/kernels.h"
 
 namespace laplace {
 
 namespace {
-
-constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 // The row with the request's biases and bans, in `out`.
 void restrict_row(std::span<const float> logits, const PickRules& rules, bool too_early,

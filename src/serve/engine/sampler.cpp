@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -16,7 +15,6 @@ namespace {
 
 // The stream of random numbers that sampling owns; others with the same seed use other streams.
 constexpr uint64_t kSamplingStream = 0x73616d706c65;  // "sample"
-constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 void check_range(const char* field, double value, double low, double high) {
   if (value >= low && value <= high) return;  // NaN is refused too

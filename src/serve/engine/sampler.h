@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -61,6 +62,9 @@ class TokenCounts {
   std::vector<uint32_t> in_output_;
   std::vector<int32_t> seen_;  // room for the whole vocabulary from the start
 };
+
+// The logit of an id that may not be picked.
+inline constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 // Which ids may be picked at all: those below `limit` (a model's head may be padded to more rows
 // than its tokenizer has tokens) but `banned` (end of text, before a minimum of tokens; -1: none).
