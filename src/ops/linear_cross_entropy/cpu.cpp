@@ -29,8 +29,7 @@ void softmax_block(const at::Tensor& logits, const int64_t* target, float scale,
 // Calls body(first, last, logits) for every block of tokens, with logits that it may overwrite.
 template <class Body>
 void for_blocks(const at::Tensor& x, const at::Tensor& weight, const Body& body) {
-  const int64_t n = x.size(0), V = weight.size(0),
-                rows = std::min(linear_cross_entropy_block(n, V), n);
+  const int64_t n = x.size(0), V = weight.size(0), rows = linear_cross_entropy_block(n, V);
   const at::Tensor buffer = at::empty({rows, V}, x.options());
   for (int64_t first = 0; first < n; first += rows) {
     const int64_t last = std::min(first + rows, n);

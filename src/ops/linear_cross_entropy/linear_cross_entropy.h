@@ -30,7 +30,9 @@ using LinearLogProb = at::Tensor(const at::Tensor& x, const at::Tensor& weight,
 // Through the dispatcher, below autograd: what the autograd node and the model's own backward call.
 LinearCrossEntropyForward linear_cross_entropy_forward;
 
-// Tokens of a block: its logits take at most 4 Mi elements (16 MB in float32).
+// Tokens of a block: as many as have 4 Mi logits, which stay in a CPU's cache, but at least 640,
+// since every block reads and writes the weight's whole gradient (83 tokens at V = 50,304 took 1.5
+// x as long), and at most 64 Mi logits (256 MB in float32).
 int64_t linear_cross_entropy_block(int64_t n, int64_t V);
 
 // The form in ATen operators, for every device and dtype.

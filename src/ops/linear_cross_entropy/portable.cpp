@@ -22,8 +22,9 @@ at::Tensor shifted_logits(const at::Tensor& x, const at::Tensor& weight, at::Sca
 }  // namespace
 
 int64_t linear_cross_entropy_block(int64_t n, int64_t V) {
-  constexpr int64_t kElements = int64_t{1} << 22;
-  return std::clamp<int64_t>(kElements / V, 16, std::max<int64_t>(n, 16));
+  constexpr int64_t kCached = int64_t{1} << 22, kMost = int64_t{1} << 26, kRows = 640;
+  const int64_t rows = std::max(kCached / V, std::min(kRows, kMost / V));
+  return std::min(std::max<int64_t>(rows, 16), n);
 }
 
 // d loss / d logits of a block = (softmax - onehot(target)) / n; nll_loss picks the targets.
