@@ -36,6 +36,13 @@ std::string quoted(std::string_view text);
 inline std::string quoted(const std::string& text) { return quoted(std::string_view(text)); }
 inline std::string quoted(const char* text) { return quoted(std::string_view(text)); }
 
+// FNV-1a of the bytes, 64 bits; `hash` goes on from a value before. The same on every machine.
+// Source: http://www.isthe.com/chongo/tech/comp/fnv
+constexpr uint64_t fnv1a(std::string_view bytes, uint64_t hash = 0xCBF29CE484222325) {
+  for (const char c : bytes) hash = (hash ^ uint8_t(c)) * 0x100000001B3;
+  return hash;
+}
+
 // The candidate with the least edit distance from `name`, or "" when none is near (distance at most
 // max(2, a third of the length)).
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);

@@ -81,6 +81,13 @@ ModelState Decoder::zero_state(int64_t batch) const {
   return state;
 }
 
+LayerHeads split_heads(const at::Tensor& qkvg, const ModelConfig& c, int64_t B, int64_t T) {
+  const int64_t keys = c.num_heads * c.head_k_dim, values = c.value_width();
+  const auto parts = qkvg.view({B, T, -1}).split_with_sizes({keys, keys, values, values}, -1);
+  const auto heads = [&](size_t i) { return parts[i].unflatten(-1, {c.num_heads, -1}); };
+  return {heads(0), heads(1), heads(2), heads(3)};
+}
+
 LayerWeights Decoder::layer(int64_t index) const {
   const auto* const w = &weights_[1 + size_t(index) * kLayerTensors];
   return {w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8]};
@@ -100,11 +107,7 @@ at::Tensor Decoder::layer_forward(const LayerWeights& w, const at::Tensor& x,
   const at::Tensor h = ops::layer_norm(x, w.attn_norm, c.norm_eps, dtype);
   const auto [conv, window] = ops::short_conv(
       h, w.conv, state == nullptr ? std::nullopt : optional(state->window), doc_start);
-  const int64_t k_width = c.num_heads * c.head_k_dim, v_width = c.value_width();
-  const auto parts =
-      project(conv, w.qkvg).split_with_sizes({k_width, k_width, v_width, v_width}, -1);
-  const auto heads = [&](size_t i) { return parts[i].unflatten(-1, {c.num_heads, -1}); };
-  const at::Tensor q = heads(0), k = heads(1), v = heads(2), g = heads(3);
+  const auto [q, k, v, g] = split_heads(project(conv, w.qkvg), c, B, T);
 
   at::Tensor o, S;
   if (form == Form::kRecurrent) {

@@ -47,6 +47,13 @@ enum LayerParameter : size_t {
   kLayerTensors
 };
 
+// What the recurrence and its output read: views [B,T,H,dk] and [B,T,H,dv] of W_qkvg's rows.
+struct LayerHeads {
+  at::Tensor q, k, v, g;
+};
+// qkvg: [B*T, H(2dk+2dv)], in any shape of as many elements.
+LayerHeads split_heads(const at::Tensor& qkvg, const ModelConfig& config, int64_t B, int64_t T);
+
 // How the recurrence is evaluated; both give the same result up to rounding.
 enum class Form { kChunked, kRecurrent };
 

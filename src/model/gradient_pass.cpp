@@ -68,17 +68,6 @@ void add_to_rows(at::Tensor& gradient, const at::Tensor& tokens, const at::Tenso
   });
 }
 
-struct Heads {
-  at::Tensor q, k, v, g;  // [B,T,H,d], views of a fused [B*T, H(2dk+2dv)]
-};
-
-Heads split_heads(const at::Tensor& qkvg, const ModelConfig& c, int64_t B, int64_t T) {
-  const int64_t keys = c.num_heads * c.head_k_dim, values = c.value_width();
-  const auto parts = qkvg.view({B, T, -1}).split_with_sizes({keys, keys, values, values}, -1);
-  const auto heads = [&](size_t i) { return parts[i].unflatten(-1, {c.num_heads, -1}); };
-  return {heads(0), heads(1), heads(2), heads(3)};
-}
-
 }  // namespace
 
 Recompute parse_recompute(std::string_view name) {
@@ -118,7 +107,7 @@ at::Tensor GradientPass::forward(const LayerWeights& w, const at::Tensor& x,
   lap("conv");
   a.qkvg = project(a.c, w.qkvg);
   lap("qkvg");
-  const Heads heads = split_heads(a.qkvg, c, B, T);
+  const LayerHeads heads = split_heads(a.qkvg, c, B, T);
   std::tie(a.o, std::ignore, a.chunk_states) = ops::gla_chunk_forward(
       heads.q, heads.k, heads.v, decoder_.log_decay(), {}, doc_start, c.chunk_size);
   lap("gla_chunk");
@@ -145,9 +134,9 @@ at::Tensor GradientPass::mixer_backward(const LayerWeights& w, const LayerActiva
                                         const at::Tensor& d_y, Gradients gradients) const {
   const ModelConfig& c = decoder_.config();
   const int64_t B = kept.x.size(0), T = kept.x.size(1);
-  const Heads heads = split_heads(kept.qkvg, c, B, T);
+  const LayerHeads heads = split_heads(kept.qkvg, c, B, T);
   const at::Tensor d_qkvg = at::empty(kept.qkvg.sizes(), kept.qkvg.options());
-  Heads d = split_heads(d_qkvg, c, B, T);
+  LayerHeads d = split_heads(d_qkvg, c, B, T);
   const auto [d_o, d_balance, d_norm] =
       ops::gla_output_backward(d_y.view(kept.o.sizes()), kept.o, heads.q, heads.k, heads.v, heads.g,
                                w.aug_balance, w.head_norm, c.norm_eps, d.q, d.k, d.v, d.g);

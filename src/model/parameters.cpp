@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/strings.h"
 
 namespace laplace {
 
@@ -52,13 +53,6 @@ void add_layer(const ModelConfig& c, int64_t i, std::vector<ParameterSpec>* tabl
   table->push_back(adamw(name("mlp_norm.weight"), {width}, Init::kOnes, i));
   table->push_back(muon(name("gate_up.weight"), {f, 2 * f}, width, Init::kNormal, i));
   table->push_back(muon(name("down.weight"), {width}, f, Init::kNormalResidual, i));
-}
-
-// FNV-1a, the number of a parameter's random stream. http://www.isthe.com/chongo/tech/comp/fnv
-uint64_t stream_of(std::string_view name) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const unsigned char c : name) hash = (hash ^ c) * 0x100000001b3;
-  return hash;
 }
 
 // out[j] = element begin + j of the parameter. Elements 4b to 4b + 3 come from block b of its
@@ -120,7 +114,7 @@ void init_parameter(const ParameterSpec& spec, const ModelConfig& config, uint64
   }
   auto* const data = out.mutable_data_ptr<float>();
   const auto fill_with = [&](auto pair_of, double scale) {
-    fill(data, first_row * spec.row_size(), out.numel(), seed, stream_of(spec.name),
+    fill(data, first_row * spec.row_size(), out.numel(), seed, /*stream=*/fnv1a(spec.name),
          [=](uint32_t u, uint32_t w) { return pair_of(u, w, static_cast<float>(scale)); });
   };
   switch (spec.init) {

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "text/byte_alphabet.h"
 #include "text/unicode.h"
 
@@ -11,19 +12,19 @@ namespace laplace {
 
 namespace {
 
-// FNV-1a, 64 bits, over bytes in a fixed order: the same on every machine.
+// Over bytes in a fixed order, numbers with their lowest byte first: the same on every machine.
 class Hash {
  public:
-  void bytes(std::string_view text) {
-    for (const char c : text) value_ = (value_ ^ uint8_t(c)) * 0x100000001B3;
-  }
+  void bytes(std::string_view text) { value_ = fnv1a(text, value_); }
   void number(uint64_t n) {
-    for (int i = 0; i < 8; ++i) value_ = (value_ ^ ((n >> (8 * i)) & 0xFF)) * 0x100000001B3;
+    char bytes_of[8];
+    for (int i = 0; i < 8; ++i) bytes_of[i] = char((n >> (8 * i)) & 0xFF);
+    bytes({bytes_of, sizeof bytes_of});
   }
   uint64_t value() const { return value_; }
 
  private:
-  uint64_t value_ = 0xCBF29CE484222325;
+  uint64_t value_ = fnv1a("");
 };
 
 uint64_t fingerprint_of(const Tokenizer::Tables& tables) {
