@@ -79,7 +79,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(
     a.o = written_rows<X>(o);
     a.chunk_states = written<float>(chunk_states);
     a.state_out = written<float>(state_out);
-    for_heads(q, v.size(3), [&](int64_t b, int64_t h) { gla_chunk_head(a, b, h); });
+    const auto kernel = gla_chunk_kernels<X>().forward;
+    for_heads(q, v.size(3), [&](int64_t b, int64_t h) { kernel(a, b, h); });
   });
   return {o, state_out, chunk_states};
 }
@@ -111,7 +112,8 @@ at::Tensor backward(const at::Tensor& grad_o, const OptionalTensor& grad_state_o
     a.d_v = written_rows<X>(d_v);
     a.accumulate = accumulate;
     a.d_state = written<float>(d_state);
-    for_heads(q, v.size(3), [&](int64_t b, int64_t h) { gla_chunk_head_backward(a, b, h); });
+    const auto kernel = gla_chunk_kernels<X>().backward;
+    for_heads(q, v.size(3), [&](int64_t b, int64_t h) { kernel(a, b, h); });
   });
   return d_state;
 }

@@ -293,12 +293,8 @@ void backward(const GlaChunkHeads<X>& a, int64_t b, int64_t h) {
   store_state(w.dS, dk, a.d_state + head * state_size);
 }
 
-#define LAPLACE_DEFINE(name, X)                                                             \
-  void Forward##name(const GlaChunkHeads<X>& a, int64_t b, int64_t h) { forward(a, b, h); } \
-  void Backward##name(const GlaChunkHeads<X>& a, int64_t b, int64_t h) { backward(a, b, h); }
-LAPLACE_DEFINE(F, float)
-LAPLACE_DEFINE(B, BFloat16)
-#undef LAPLACE_DEFINE
+static GlaChunkKernels<float> Floats() { return {forward<float>, backward<float>}; }
+static GlaChunkKernels<BFloat16> Halves() { return {forward<BFloat16>, backward<BFloat16>}; }
 
 }  // namespace laplace::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -323,20 +319,17 @@ GlaDecay::GlaDecay(float log_decay, int64_t dk, int64_t C)
   }
 }
 
-#define LAPLACE_DISPATCH(name, X)                                                 \
-  HWY_EXPORT(Forward##name);                                                      \
-  HWY_EXPORT(Backward##name);                                                     \
-  template <>                                                                     \
-  void gla_chunk_head(const GlaChunkHeads<X>& a, int64_t b, int64_t h) {          \
-    HWY_DYNAMIC_DISPATCH(Forward##name)(a, b, h);                                 \
-  }                                                                               \
-  template <>                                                                     \
-  void gla_chunk_head_backward(const GlaChunkHeads<X>& a, int64_t b, int64_t h) { \
-    HWY_DYNAMIC_DISPATCH(Backward##name)(a, b, h);                                \
-  }
-LAPLACE_DISPATCH(F, float)
-LAPLACE_DISPATCH(B, BFloat16)
-#undef LAPLACE_DISPATCH
+HWY_EXPORT(Floats);
+HWY_EXPORT(Halves);
+
+template <>
+GlaChunkKernels<float> gla_chunk_kernels() {
+  return HWY_DYNAMIC_DISPATCH(Floats)();
+}
+template <>
+GlaChunkKernels<BFloat16> gla_chunk_kernels() {
+  return HWY_DYNAMIC_DISPATCH(Halves)();
+}
 
 }  // namespace laplace::ops
 #endif  // HWY_ONCE

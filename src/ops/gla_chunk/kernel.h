@@ -50,8 +50,12 @@ struct GlaChunkHeads {
 
 // Head h of sequence b. Several threads may take heads of their own.
 template <class X>
-void gla_chunk_head(const GlaChunkHeads<X>& a, int64_t b, int64_t h);
+struct GlaChunkKernels {
+  void (*forward)(const GlaChunkHeads<X>& a, int64_t b, int64_t h);
+  void (*backward)(const GlaChunkHeads<X>& a, int64_t b, int64_t h);
+};
+// Those of the instruction set in use; X: float or BFloat16.
 template <class X>
-void gla_chunk_head_backward(const GlaChunkHeads<X>& a, int64_t b, int64_t h);
+GlaChunkKernels<X> gla_chunk_kernels();
 
 }  // namespace laplace::ops

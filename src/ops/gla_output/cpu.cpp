@@ -55,8 +55,9 @@ at::Tensor forward(const at::Tensor& o, const at::Tensor& q, const at::Tensor& k
   with_element(o.scalar_type(), [&]<class T>(T*) {
     GlaOutputTokens<T> a = in.tokens<T>(eps);
     a.y = written_rows<T>(y);
+    const auto kernel = gla_output_kernels<T>().forward;
     at::parallel_for(0, o.size(0) * o.size(1), grain_of(a.H * (a.dk + a.dv)),
-                     [&](int64_t begin, int64_t end) { gla_output_tokens(a, begin, end); });
+                     [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
   });
   return y;
 }
@@ -88,13 +89,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(
     a.d_k = written_rows<T>(d_k);
     a.d_v = written_rows<T>(d_v);
     a.d_g = written_rows<T>(d_g);
+    const auto kernel = gla_output_kernels<T>().backward;
     at::parallel_for(0, blocks, grain_of(kSumBlock * H * (dk + dv)),
                      [&](int64_t first, int64_t last) {
                        for (int64_t block = first; block < last; ++block) {
-                         gla_output_tokens_backward(a, block * kSumBlock,
-                                                    std::min((block + 1) * kSumBlock, tokens),
-                                                    written<float>(balance_shares) + block * H * dk,
-                                                    written<float>(norm_shares) + block * H * dv);
+                         kernel(a, block * kSumBlock, std::min((block + 1) * kSumBlock, tokens),
+                                written<float>(balance_shares) + block * H * dk,
+                                written<float>(norm_shares) + block * H * dv);
                        }
                      });
   });

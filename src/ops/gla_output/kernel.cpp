@@ -189,17 +189,8 @@ void backward(const GlaOutputTokens<T>& a, int64_t begin, int64_t end, float* d_
   }
 }
 
-#define LAPLACE_DEFINE(name, T)                                                              \
-  void Forward##name(const GlaOutputTokens<T>& a, int64_t begin, int64_t end) {              \
-    forward(a, begin, end);                                                                  \
-  }                                                                                          \
-  void Backward##name(const GlaOutputTokens<T>& a, int64_t begin, int64_t end, float* d_aug, \
-                      float* d_norm) {                                                       \
-    backward(a, begin, end, d_aug, d_norm);                                                  \
-  }
-LAPLACE_DEFINE(F, float)
-LAPLACE_DEFINE(B, BFloat16)
-#undef LAPLACE_DEFINE
+static GlaOutputKernels<float> Floats() { return {forward<float>, backward<float>}; }
+static GlaOutputKernels<BFloat16> Halves() { return {forward<BFloat16>, backward<BFloat16>}; }
 
 }  // namespace laplace::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -207,21 +198,17 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace laplace::ops {
 
-#define LAPLACE_DISPATCH(name, T)                                                          \
-  HWY_EXPORT(Forward##name);                                                               \
-  HWY_EXPORT(Backward##name);                                                              \
-  template <>                                                                              \
-  void gla_output_tokens(const GlaOutputTokens<T>& a, int64_t begin, int64_t end) {        \
-    HWY_DYNAMIC_DISPATCH(Forward##name)(a, begin, end);                                    \
-  }                                                                                        \
-  template <>                                                                              \
-  void gla_output_tokens_backward(const GlaOutputTokens<T>& a, int64_t begin, int64_t end, \
-                                  float* d_aug, float* d_norm) {                           \
-    HWY_DYNAMIC_DISPATCH(Backward##name)(a, begin, end, d_aug, d_norm);                    \
-  }
-LAPLACE_DISPATCH(F, float)
-LAPLACE_DISPATCH(B, BFloat16)
-#undef LAPLACE_DISPATCH
+HWY_EXPORT(Floats);
+HWY_EXPORT(Halves);
+
+template <>
+GlaOutputKernels<float> gla_output_kernels() {
+  return HWY_DYNAMIC_DISPATCH(Floats)();
+}
+template <>
+GlaOutputKernels<BFloat16> gla_output_kernels() {
+  return HWY_DYNAMIC_DISPATCH(Halves)();
+}
 
 }  // namespace laplace::ops
 #endif  // HWY_ONCE

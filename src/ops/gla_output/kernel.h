@@ -20,10 +20,14 @@ struct GlaOutputTokens {
 };
 
 template <class T>
-void gla_output_tokens(const GlaOutputTokens<T>& a, int64_t begin, int64_t end);
-// Also sets d_aug [H,dk] and d_norm [H,dv] to the share of these tokens, in their order.
+struct GlaOutputKernels {
+  void (*forward)(const GlaOutputTokens<T>& a, int64_t begin, int64_t end);
+  // Also sets d_aug [H,dk] and d_norm [H,dv] to the share of these tokens, in their order.
+  void (*backward)(const GlaOutputTokens<T>& a, int64_t begin, int64_t end, float* d_aug,
+                   float* d_norm);
+};
+// Those of the instruction set in use; T: float or BFloat16.
 template <class T>
-void gla_output_tokens_backward(const GlaOutputTokens<T>& a, int64_t begin, int64_t end,
-                                float* d_aug, float* d_norm);
+GlaOutputKernels<T> gla_output_kernels();
 
 }  // namespace laplace::ops

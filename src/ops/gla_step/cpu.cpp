@@ -28,12 +28,13 @@ at::Tensor step(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor
   }
   at::Tensor o = at::empty(v.sizes(), v.options());
   with_element(q.scalar_type(), [&]<class T>(T*) {
+    const auto kernel = gla_step_kernel<T>();
     at::parallel_for(0, q.size(0) * H, grain_of(dk * dv), [&](int64_t first, int64_t last) {
       std::vector<float> sums(static_cast<size_t>(dv));
       for (int64_t i = first; i < last; ++i) {
-        gla_step_head(dk, dv, read<T>(q) + i * dk, read<T>(k) + i * dk, read<T>(v) + i * dv,
-                      fades[size_t(i % H)], scale, written<float>(state) + i * dk * dv, sums.data(),
-                      written<T>(o) + i * dv);
+        kernel(dk, dv, read<T>(q) + i * dk, read<T>(k) + i * dk, read<T>(v) + i * dv,
+               fades[size_t(i % H)], scale, written<float>(state) + i * dk * dv, sums.data(),
+               written<T>(o) + i * dv);
       }
     });
   });

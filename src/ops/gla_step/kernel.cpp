@@ -32,14 +32,8 @@ void step_head(int64_t dk, int64_t dv, const T* q, const T* k, const T* v, float
   for (size_t i = 0; i < n; i += kLanes) store(load(sums + i, n - i), o + i, n - i);
 }
 
-void StepF(int64_t dk, int64_t dv, const float* q, const float* k, const float* v, float fade,
-           float scale, float* S, float* sums, float* o) {
-  step_head(dk, dv, q, k, v, fade, scale, S, sums, o);
-}
-void StepB(int64_t dk, int64_t dv, const BFloat16* q, const BFloat16* k, const BFloat16* v,
-           float fade, float scale, float* S, float* sums, BFloat16* o) {
-  step_head(dk, dv, q, k, v, fade, scale, S, sums, o);
-}
+static GlaStepKernel<float> Floats() { return step_head<float>; }
+static GlaStepKernel<BFloat16> Halves() { return step_head<BFloat16>; }
 
 }  // namespace laplace::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -47,18 +41,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace laplace::ops {
 
-HWY_EXPORT(StepF);
-HWY_EXPORT(StepB);
+HWY_EXPORT(Floats);
+HWY_EXPORT(Halves);
 
 template <>
-void gla_step_head(int64_t dk, int64_t dv, const float* q, const float* k, const float* v,
-                   float fade, float scale, float* S, float* sums, float* o) {
-  HWY_DYNAMIC_DISPATCH(StepF)(dk, dv, q, k, v, fade, scale, S, sums, o);
+GlaStepKernel<float> gla_step_kernel() {
+  return HWY_DYNAMIC_DISPATCH(Floats)();
 }
 template <>
-void gla_step_head(int64_t dk, int64_t dv, const BFloat16* q, const BFloat16* k, const BFloat16* v,
-                   float fade, float scale, float* S, float* sums, BFloat16* o) {
-  HWY_DYNAMIC_DISPATCH(StepB)(dk, dv, q, k, v, fade, scale, S, sums, o);
+GlaStepKernel<BFloat16> gla_step_kernel() {
+  return HWY_DYNAMIC_DISPATCH(Halves)();
 }
 
 }  // namespace laplace::ops

@@ -39,8 +39,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& x_in,
     a.mean = written<float>(mean);
     a.rstd = written<float>(rstd);
     a.y = written<Y>(y);
+    const auto kernel = layer_norm_kernels<X, Y>().forward;
     at::parallel_for(0, mean.numel(), grain_of(a.D),
-                     [&](int64_t begin, int64_t end) { layer_norm_rows(a, begin, end); });
+                     [&](int64_t begin, int64_t end) { kernel(a, begin, end); });
   });
   return {y, mean, rstd};
 }
@@ -63,10 +64,11 @@ std::tuple<at::Tensor, at::Tensor> backward(const at::Tensor& grad_y, const at::
     a.rstd = static_cast<float*>(rstd.data_ptr());
     a.dy = read<Y>(dy);
     a.dx = written<X>(dx);
+    const auto kernel = layer_norm_kernels<X, Y>().backward;
     at::parallel_for(0, blocks, grain_of(kSumBlock * D), [&](int64_t first, int64_t last) {
       for (int64_t block = first; block < last; ++block) {
-        layer_norm_rows_backward(a, block * kSumBlock, std::min((block + 1) * kSumBlock, rows),
-                                 written<float>(shares) + block * D);
+        kernel(a, block * kSumBlock, std::min((block + 1) * kSumBlock, rows),
+               written<float>(shares) + block * D);
       }
     });
   });

@@ -76,18 +76,18 @@ void backward_rows(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end, flo
 }
 
 // Highway's tables hold plain functions: one a combination of dtypes.
-#define LAPLACE_DEFINE(name, X, Y)                                                           \
-  void Forward##name(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end) {             \
-    forward_rows(a, begin, end);                                                             \
-  }                                                                                          \
-  void Backward##name(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end, float* dw) { \
-    backward_rows(a, begin, end, dw);                                                        \
-  }
-LAPLACE_DEFINE(FF, float, float)
-LAPLACE_DEFINE(FB, float, BFloat16)
-LAPLACE_DEFINE(BB, BFloat16, BFloat16)
-LAPLACE_DEFINE(BF, BFloat16, float)
-#undef LAPLACE_DEFINE
+static LayerNormKernels<float, float> FloatsToFloats() {
+  return {forward_rows<float, float>, backward_rows<float, float>};
+}
+static LayerNormKernels<float, BFloat16> FloatsToHalves() {
+  return {forward_rows<float, BFloat16>, backward_rows<float, BFloat16>};
+}
+static LayerNormKernels<BFloat16, BFloat16> HalvesToHalves() {
+  return {forward_rows<BFloat16, BFloat16>, backward_rows<BFloat16, BFloat16>};
+}
+static LayerNormKernels<BFloat16, float> HalvesToFloats() {
+  return {forward_rows<BFloat16, float>, backward_rows<BFloat16, float>};
+}
 
 }  // namespace laplace::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -95,23 +95,27 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace laplace::ops {
 
-#define LAPLACE_DISPATCH(name, X, Y)                                                      \
-  HWY_EXPORT(Forward##name);                                                              \
-  HWY_EXPORT(Backward##name);                                                             \
-  template <>                                                                             \
-  void layer_norm_rows(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end) {        \
-    HWY_DYNAMIC_DISPATCH(Forward##name)(a, begin, end);                                   \
-  }                                                                                       \
-  template <>                                                                             \
-  void layer_norm_rows_backward(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end, \
-                                float* dw) {                                              \
-    HWY_DYNAMIC_DISPATCH(Backward##name)(a, begin, end, dw);                              \
-  }
-LAPLACE_DISPATCH(FF, float, float)
-LAPLACE_DISPATCH(FB, float, BFloat16)
-LAPLACE_DISPATCH(BB, BFloat16, BFloat16)
-LAPLACE_DISPATCH(BF, BFloat16, float)
-#undef LAPLACE_DISPATCH
+HWY_EXPORT(FloatsToFloats);
+HWY_EXPORT(FloatsToHalves);
+HWY_EXPORT(HalvesToHalves);
+HWY_EXPORT(HalvesToFloats);
+
+template <>
+LayerNormKernels<float, float> layer_norm_kernels() {
+  return HWY_DYNAMIC_DISPATCH(FloatsToFloats)();
+}
+template <>
+LayerNormKernels<float, BFloat16> layer_norm_kernels() {
+  return HWY_DYNAMIC_DISPATCH(FloatsToHalves)();
+}
+template <>
+LayerNormKernels<BFloat16, BFloat16> layer_norm_kernels() {
+  return HWY_DYNAMIC_DISPATCH(HalvesToHalves)();
+}
+template <>
+LayerNormKernels<BFloat16, float> layer_norm_kernels() {
+  return HWY_DYNAMIC_DISPATCH(HalvesToFloats)();
+}
 
 }  // namespace laplace::ops
 #endif  // HWY_ONCE

@@ -21,11 +21,14 @@ struct LayerNormRows {
   X* dx;               // backward
 };
 
-// X, Y: float or BFloat16.
 template <class X, class Y>
-void layer_norm_rows(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end);
-// Also sets dw [D] to the sum of dy * u over these rows, in their order.
+struct LayerNormKernels {
+  void (*forward)(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end);
+  // Also sets dw [D] to the sum of dy * u over these rows, in their order.
+  void (*backward)(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end, float* dw);
+};
+// Those of the instruction set in use; X, Y: float or BFloat16.
 template <class X, class Y>
-void layer_norm_rows_backward(const LayerNormRows<X, Y>& a, int64_t begin, int64_t end, float* dw);
+LayerNormKernels<X, Y> layer_norm_kernels();
 
 }  // namespace laplace::ops

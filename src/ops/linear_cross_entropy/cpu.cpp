@@ -18,10 +18,10 @@ void softmax_block(const at::Tensor& logits, const int64_t* target, float scale,
                    double* losses) {
   const int64_t V = logits.size(1);
   with_element(logits.scalar_type(), [&]<class T>(T*) {
+    const auto kernel = cross_entropy_kernel<T>();
     at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
       std::vector<float> exps(static_cast<size_t>(V));
-      cross_entropy_rows(V, written<T>(logits), target, scale, gradients, exps.data(), losses,
-                         begin, end);
+      kernel(V, written<T>(logits), target, scale, gradients, exps.data(), losses, begin, end);
     });
   });
 }

@@ -60,14 +60,8 @@ void rows(int64_t V, T* logits, const int64_t* target, float scale, bool gradien
   }
 }
 
-void RowsF(int64_t V, float* logits, const int64_t* target, float scale, bool gradients,
-           float* exps, double* losses, int64_t begin, int64_t end) {
-  rows(V, logits, target, scale, gradients, exps, losses, begin, end);
-}
-void RowsB(int64_t V, BFloat16* logits, const int64_t* target, float scale, bool gradients,
-           float* exps, double* losses, int64_t begin, int64_t end) {
-  rows(V, logits, target, scale, gradients, exps, losses, begin, end);
-}
+static CrossEntropyKernel<float> Floats() { return rows<float>; }
+static CrossEntropyKernel<BFloat16> Halves() { return rows<BFloat16>; }
 
 }  // namespace laplace::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -75,20 +69,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace laplace::ops {
 
-HWY_EXPORT(RowsF);
-HWY_EXPORT(RowsB);
+HWY_EXPORT(Floats);
+HWY_EXPORT(Halves);
 
 template <>
-void cross_entropy_rows(int64_t V, float* logits, const int64_t* target, float scale,
-                        bool gradients, float* exps, double* losses, int64_t begin, int64_t end) {
-  HWY_DYNAMIC_DISPATCH(RowsF)
-  (V, logits, target, scale, gradients, exps, losses, begin, end);
+CrossEntropyKernel<float> cross_entropy_kernel() {
+  return HWY_DYNAMIC_DISPATCH(Floats)();
 }
 template <>
-void cross_entropy_rows(int64_t V, BFloat16* logits, const int64_t* target, float scale,
-                        bool gradients, float* exps, double* losses, int64_t begin, int64_t end) {
-  HWY_DYNAMIC_DISPATCH(RowsB)
-  (V, logits, target, scale, gradients, exps, losses, begin, end);
+CrossEntropyKernel<BFloat16> cross_entropy_kernel() {
+  return HWY_DYNAMIC_DISPATCH(Halves)();
 }
 
 }  // namespace laplace::ops

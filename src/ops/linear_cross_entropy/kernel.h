@@ -12,7 +12,11 @@ namespace laplace::ops {
 // `gradients` row = (softmax(row) - onehot(target)) * scale. `exps` [V] is overwritten. T: float or
 // BFloat16. The sums have a fixed order.
 template <class T>
-void cross_entropy_rows(int64_t V, T* logits, const int64_t* target, float scale, bool gradients,
-                        float* exps, double* losses, int64_t begin, int64_t end);
+using CrossEntropyKernel = void (*)(int64_t V, T* logits, const int64_t* target, float scale,
+                                    bool gradients, float* exps, double* losses, int64_t begin,
+                                    int64_t end);
+// That of the instruction set in use; T: float or BFloat16.
+template <class T>
+CrossEntropyKernel<T> cross_entropy_kernel();
 
 }  // namespace laplace::ops

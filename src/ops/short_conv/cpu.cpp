@@ -63,9 +63,9 @@ std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x, const at::Tensor
     ShortConvBlocks<X> a = in.blocks<X>();
     a.y = written<X>(y);
     a.window_out = written<float>(window_out);
-    for_blocks(B, T, D, [&](int64_t b, int64_t begin, int64_t end, int64_t) {
-      short_conv_tokens(a, b, begin, end);
-    });
+    const auto kernel = short_conv_kernels<X>().forward;
+    for_blocks(B, T, D,
+               [&](int64_t b, int64_t begin, int64_t end, int64_t) { kernel(a, b, begin, end); });
   });
   return {y, window_out};
 }
@@ -89,8 +89,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(
     if (d_window_out.defined()) a.d_window_out = read<float>(d_window_out);
     a.dx = written<X>(dx);
     a.d_window = written<float>(d_window);
+    const auto kernel = short_conv_kernels<X>().backward;
     for_blocks(B, T, D, [&](int64_t b, int64_t begin, int64_t end, int64_t block) {
-      short_conv_tokens_backward(a, b, begin, end, written<float>(shares) + block * k * D);
+      kernel(a, b, begin, end, written<float>(shares) + block * k * D);
     });
   });
   return {dx, shares.sum(0).t().to(weight.scalar_type()).contiguous(), d_window};

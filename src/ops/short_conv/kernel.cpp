@@ -259,17 +259,8 @@ void backward(const ShortConvBlocks<X>& a, int64_t b, int64_t begin, int64_t end
   }
 }
 
-#define LAPLACE_DEFINE(name, X)                                                            \
-  void Forward##name(const ShortConvBlocks<X>& a, int64_t b, int64_t begin, int64_t end) { \
-    forward<1>(a, b, begin, end);                                                          \
-  }                                                                                        \
-  void Backward##name(const ShortConvBlocks<X>& a, int64_t b, int64_t begin, int64_t end,  \
-                      float* dw) {                                                         \
-    backward<1>(a, b, begin, end, dw);                                                     \
-  }
-LAPLACE_DEFINE(F, float)
-LAPLACE_DEFINE(B, BFloat16)
-#undef LAPLACE_DEFINE
+static ShortConvKernels<float> Floats() { return {forward<1, float>, backward<1, float>}; }
+static ShortConvKernels<BFloat16> Halves() { return {forward<1, BFloat16>, backward<1, BFloat16>}; }
 
 }  // namespace laplace::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -277,21 +268,17 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace laplace::ops {
 
-#define LAPLACE_DISPATCH(name, X)                                                              \
-  HWY_EXPORT(Forward##name);                                                                   \
-  HWY_EXPORT(Backward##name);                                                                  \
-  template <>                                                                                  \
-  void short_conv_tokens(const ShortConvBlocks<X>& a, int64_t b, int64_t begin, int64_t end) { \
-    HWY_DYNAMIC_DISPATCH(Forward##name)(a, b, begin, end);                                     \
-  }                                                                                            \
-  template <>                                                                                  \
-  void short_conv_tokens_backward(const ShortConvBlocks<X>& a, int64_t b, int64_t begin,       \
-                                  int64_t end, float* dw) {                                    \
-    HWY_DYNAMIC_DISPATCH(Backward##name)(a, b, begin, end, dw);                                \
-  }
-LAPLACE_DISPATCH(F, float)
-LAPLACE_DISPATCH(B, BFloat16)
-#undef LAPLACE_DISPATCH
+HWY_EXPORT(Floats);
+HWY_EXPORT(Halves);
+
+template <>
+ShortConvKernels<float> short_conv_kernels() {
+  return HWY_DYNAMIC_DISPATCH(Floats)();
+}
+template <>
+ShortConvKernels<BFloat16> short_conv_kernels() {
+  return HWY_DYNAMIC_DISPATCH(Halves)();
+}
 
 }  // namespace laplace::ops
 #endif  // HWY_ONCE

@@ -33,10 +33,13 @@ struct ShortConvBlocks {
 // Tokens [begin,end) of sequence b, at most kConvBlockTokens. Several threads may take blocks of
 // their own.
 template <class X>
-void short_conv_tokens(const ShortConvBlocks<X>& a, int64_t b, int64_t begin, int64_t end);
-// Also sets dw [k,D] to these tokens' share.
+struct ShortConvKernels {
+  void (*forward)(const ShortConvBlocks<X>& a, int64_t b, int64_t begin, int64_t end);
+  // Also sets dw [k,D] to these tokens' share.
+  void (*backward)(const ShortConvBlocks<X>& a, int64_t b, int64_t begin, int64_t end, float* dw);
+};
+// Those of the instruction set in use; X: float or BFloat16.
 template <class X>
-void short_conv_tokens_backward(const ShortConvBlocks<X>& a, int64_t b, int64_t begin, int64_t end,
-                                float* dw);
+ShortConvKernels<X> short_conv_kernels();
 
 }  // namespace laplace::ops

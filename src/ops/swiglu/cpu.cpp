@@ -18,8 +18,9 @@ at::Tensor forward(const at::Tensor& gate_up_in) {
   const int64_t F = shape.back() /= 2;
   const at::Tensor y = at::empty(shape, gate_up.options());
   with_element(y.scalar_type(), [&]<class T>(T*) {
+    const auto kernel = swiglu_kernels<T>().forward;
     at::parallel_for(0, y.numel() / F, grain_of(F), [&](int64_t begin, int64_t end) {
-      swiglu_rows(F, read<T>(gate_up), written<T>(y), begin, end);
+      kernel(F, read<T>(gate_up), written<T>(y), begin, end);
     });
   });
   return y;
@@ -32,8 +33,9 @@ at::Tensor backward(const at::Tensor& grad_y, const at::Tensor& gate_up_in) {
   const int64_t F = dy.size(-1);
   at::Tensor d_gate_up = at::empty_like(gate_up);
   with_element(dy.scalar_type(), [&]<class T>(T*) {
+    const auto kernel = swiglu_kernels<T>().backward;
     at::parallel_for(0, dy.numel() / F, grain_of(F), [&](int64_t begin, int64_t end) {
-      swiglu_rows_backward(F, read<T>(gate_up), read<T>(dy), written<T>(d_gate_up), begin, end);
+      kernel(F, read<T>(gate_up), read<T>(dy), written<T>(d_gate_up), begin, end);
     });
   });
   return d_gate_up;

@@ -45,17 +45,8 @@ void backward(int64_t F, const T* gate_up, const T* dy, T* d_gate_up, int64_t be
   }
 }
 
-#define LAPLACE_DEFINE(name, T)                                                              \
-  void Forward##name(int64_t F, const T* gate_up, T* y, int64_t begin, int64_t end) {        \
-    forward(F, gate_up, y, begin, end);                                                      \
-  }                                                                                          \
-  void Backward##name(int64_t F, const T* gate_up, const T* dy, T* d_gate_up, int64_t begin, \
-                      int64_t end) {                                                         \
-    backward(F, gate_up, dy, d_gate_up, begin, end);                                         \
-  }
-LAPLACE_DEFINE(F, float)
-LAPLACE_DEFINE(B, BFloat16)
-#undef LAPLACE_DEFINE
+static SwigluKernels<float> Floats() { return {forward<float>, backward<float>}; }
+static SwigluKernels<BFloat16> Halves() { return {forward<BFloat16>, backward<BFloat16>}; }
 
 }  // namespace laplace::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -63,21 +54,17 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace laplace::ops {
 
-#define LAPLACE_DISPATCH(name, T)                                                                  \
-  HWY_EXPORT(Forward##name);                                                                       \
-  HWY_EXPORT(Backward##name);                                                                      \
-  template <>                                                                                      \
-  void swiglu_rows(int64_t F, const T* gate_up, T* y, int64_t begin, int64_t end) {                \
-    HWY_DYNAMIC_DISPATCH(Forward##name)(F, gate_up, y, begin, end);                                \
-  }                                                                                                \
-  template <>                                                                                      \
-  void swiglu_rows_backward(int64_t F, const T* gate_up, const T* dy, T* d_gate_up, int64_t begin, \
-                            int64_t end) {                                                         \
-    HWY_DYNAMIC_DISPATCH(Backward##name)(F, gate_up, dy, d_gate_up, begin, end);                   \
-  }
-LAPLACE_DISPATCH(F, float)
-LAPLACE_DISPATCH(B, BFloat16)
-#undef LAPLACE_DISPATCH
+HWY_EXPORT(Floats);
+HWY_EXPORT(Halves);
+
+template <>
+SwigluKernels<float> swiglu_kernels() {
+  return HWY_DYNAMIC_DISPATCH(Floats)();
+}
+template <>
+SwigluKernels<BFloat16> swiglu_kernels() {
+  return HWY_DYNAMIC_DISPATCH(Halves)();
+}
 
 }  // namespace laplace::ops
 #endif  // HWY_ONCE

@@ -10,9 +10,13 @@ namespace laplace::ops {
 // gate_up and d_gate_up [rows,2F], y and dy [rows,F], all contiguous; T: float or BFloat16. Rows
 // [begin,end) are worked on.
 template <class T>
-void swiglu_rows(int64_t F, const T* gate_up, T* y, int64_t begin, int64_t end);
+struct SwigluKernels {
+  void (*forward)(int64_t F, const T* gate_up, T* y, int64_t begin, int64_t end);
+  void (*backward)(int64_t F, const T* gate_up, const T* dy, T* d_gate_up, int64_t begin,
+                   int64_t end);
+};
+// Those of the instruction set in use; T: float or BFloat16.
 template <class T>
-void swiglu_rows_backward(int64_t F, const T* gate_up, const T* dy, T* d_gate_up, int64_t begin,
-                          int64_t end);
+SwigluKernels<T> swiglu_kernels();
 
 }  // namespace laplace::ops
