@@ -319,17 +319,7 @@ GlaDecay::GlaDecay(float log_decay, int64_t dk, int64_t C)
   }
 }
 
-HWY_EXPORT(Floats);
-HWY_EXPORT(Halves);
-
-template <>
-GlaChunkKernels<float> gla_chunk_kernels() {
-  return HWY_DYNAMIC_DISPATCH(Floats)();
-}
-template <>
-GlaChunkKernels<BFloat16> gla_chunk_kernels() {
-  return HWY_DYNAMIC_DISPATCH(Halves)();
-}
+LAPLACE_DISPATCH(GlaChunkKernels, gla_chunk_kernels)
 
 }  // namespace laplace::ops
 #endif  // HWY_ONCE

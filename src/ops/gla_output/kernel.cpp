@@ -198,17 +198,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace laplace::ops {
 
-HWY_EXPORT(Floats);
-HWY_EXPORT(Halves);
-
-template <>
-GlaOutputKernels<float> gla_output_kernels() {
-  return HWY_DYNAMIC_DISPATCH(Floats)();
-}
-template <>
-GlaOutputKernels<BFloat16> gla_output_kernels() {
-  return HWY_DYNAMIC_DISPATCH(Halves)();
-}
+LAPLACE_DISPATCH(GlaOutputKernels, gla_output_kernels)
 
 }  // namespace laplace::ops
 #endif  // HWY_ONCE

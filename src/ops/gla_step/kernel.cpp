@@ -41,17 +41,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace laplace::ops {
 
-HWY_EXPORT(Floats);
-HWY_EXPORT(Halves);
-
-template <>
-GlaStepKernel<float> gla_step_kernel() {
-  return HWY_DYNAMIC_DISPATCH(Floats)();
-}
-template <>
-GlaStepKernel<BFloat16> gla_step_kernel() {
-  return HWY_DYNAMIC_DISPATCH(Halves)();
-}
+LAPLACE_DISPATCH(GlaStepKernel, gla_step_kernel)
 
 }  // namespace laplace::ops
 #endif  // HWY_ONCE

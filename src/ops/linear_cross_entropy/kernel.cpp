@@ -69,17 +69,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace laplace::ops {
 
-HWY_EXPORT(Floats);
-HWY_EXPORT(Halves);
-
-template <>
-CrossEntropyKernel<float> cross_entropy_kernel() {
-  return HWY_DYNAMIC_DISPATCH(Floats)();
-}
-template <>
-CrossEntropyKernel<BFloat16> cross_entropy_kernel() {
-  return HWY_DYNAMIC_DISPATCH(Halves)();
-}
+LAPLACE_DISPATCH(CrossEntropyKernel, cross_entropy_kernel)
 
 }  // namespace laplace::ops
 #endif  // HWY_ONCE

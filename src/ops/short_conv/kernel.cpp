@@ -268,17 +268,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace laplace::ops {
 
-HWY_EXPORT(Floats);
-HWY_EXPORT(Halves);
-
-template <>
-ShortConvKernels<float> short_conv_kernels() {
-  return HWY_DYNAMIC_DISPATCH(Floats)();
-}
-template <>
-ShortConvKernels<BFloat16> short_conv_kernels() {
-  return HWY_DYNAMIC_DISPATCH(Halves)();
-}
+LAPLACE_DISPATCH(ShortConvKernels, short_conv_kernels)
 
 }  // namespace laplace::ops
 #endif  // HWY_ONCE

@@ -12,6 +12,20 @@
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 
+// In the part of a kernel's file that is compiled once: defines getter<float>() and
+// getter<BFloat16>(), which return what Floats() and Halves() of the instruction set in use do.
+#define LAPLACE_DISPATCH(Table, getter)    \
+  HWY_EXPORT(Floats);                      \
+  HWY_EXPORT(Halves);                      \
+  template <>                              \
+  Table<float> getter() {                  \
+    return HWY_DYNAMIC_DISPATCH(Floats)(); \
+  }                                        \
+  template <>                              \
+  Table<BFloat16> getter() {               \
+    return HWY_DYNAMIC_DISPATCH(Halves)(); \
+  }
+
 #include <string>
 #include <vector>
 

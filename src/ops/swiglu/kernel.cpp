@@ -54,17 +54,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace laplace::ops {
 
-HWY_EXPORT(Floats);
-HWY_EXPORT(Halves);
-
-template <>
-SwigluKernels<float> swiglu_kernels() {
-  return HWY_DYNAMIC_DISPATCH(Floats)();
-}
-template <>
-SwigluKernels<BFloat16> swiglu_kernels() {
-  return HWY_DYNAMIC_DISPATCH(Halves)();
-}
+LAPLACE_DISPATCH(SwigluKernels, swiglu_kernels)
 
 }  // namespace laplace::ops
 #endif  // HWY_ONCE
