@@ -250,16 +250,18 @@ def check_12_routes(s: Server) -> None:
         refused(s.request("GET", path, headers={"Authorization": "x"}), None, 401)
     for path in ("//v1/models", "/v1//models", "/v1/../metrics", "/v1/%2e%2e/metrics", "/%76ersion", "/v1/models/",
                  "/V1/models", "/v1/models;x", "/v1/sessions/a/b", "/v1/sessions/a/b/fork", "/health/",
-                 "http://localhost/health", "/..", "/.git/config", "/v1"):
+                 "/..", "/.git/config", "/v1"):
         refused(s.get(path), None, 404)
-    for method, path, allowed in (("POST", "/health", "GET"), ("GET", "/v1/completions", "POST"),
-                                  ("PUT", "/v1/models", "GET"), ("OPTIONS", "/v1/completions", "POST"),
-                                  ("TRACE", "/", "GET"), ("PATCH", "/v1/sessions/a", "GET, DELETE"),
-                                  ("FOO", "/metrics", "GET")):
+    for method, path, allowed in (("POST", "/health", "GET, HEAD"), ("GET", "/v1/completions", "POST"),
+                                  ("PUT", "/v1/models", "GET, HEAD"), ("OPTIONS", "/v1/completions", "POST"),
+                                  ("TRACE", "/", "GET, HEAD"),
+                                  ("PATCH", "/v1/sessions/a", "GET, HEAD, DELETE"),
+                                  ("FOO", "/metrics", "GET, HEAD")):
         reply = s.request(method, path)
         refused(reply, None, 405)
         assert reply.headers["allow"] == allowed
     assert s.get("/v1/models?x=/../y").status == 200
+    refused(s.get("http://localhost/metrics", headers={"Authorization": "x"}), None, 401)
     refused(s.post("/v1/completions", "prompt=x", headers={"Content-Type": "application/x-www-form-urlencoded"}),
             None, 415)
     refused(s.post("/v1/completions", "{}", headers={"Content-Type": "text/plain"}), None, 415)

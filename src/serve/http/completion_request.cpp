@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "serve/http/request_fields.h"
+#include "serve/http/unoffered_fields.h"
 
 namespace laplace {
 
@@ -109,20 +110,25 @@ void read_sampling(RequestFields& fields, SamplingParams& sampling) {
 
 void read_stream(RequestFields& fields, CompletionRequest& out) {
   out.stream = fields.boolean("stream").value_or(false);
-  if (const auto options = fields.any("stream_options")) {
-    for (const auto& [key, value] : object_of(*options, "stream_options")) {
-      if (key == "include_usage") {
-        out.include_usage = boolean_of(value, "stream_options.include_usage");
-      } else if (key == "include_obfuscation" || key == "continuous_usage_stats") {
-        if (boolean_of(value, cat("stream_options.", key))) {
-          fail_field(cat("stream_options.", key), "stream_options.", key, " is not offered");
-        }
-      } else {
-        fail_field("stream_options", "stream_options has the unknown field ", quoted(key));
-      }
+  const auto options = fields.any("stream_options");
+  if (!options) return;
+  bool last = false, every = false;
+  for (const auto& [key, value] : object_of(*options, "stream_options")) {
+    if (value.is_null()) continue;
+    if (key == "include_usage") {
+      last = boolean_of(value, "stream_options.include_usage");
+    } else if (key == "continuous_usage_stats") {
+      every = boolean_of(value, "stream_options.continuous_usage_stats");
+    } else if (key != "include_obfuscation") {
+      fail_field("stream_options", "stream_options has the unknown field ", quoted(key));
+    } else if (boolean_of(value, "stream_options.include_obfuscation")) {
+      fail_field("stream_options.include_obfuscation", "stream_options.include_obfuscation is not ",
+                 "offered; leave it out");
     }
-    if (!out.stream) fail_field("stream_options", "stream_options needs stream to be true");
   }
+  if (!out.stream) fail_field("stream_options", "stream_options needs stream to be true");
+  // As in vLLM, the second alone does nothing.
+  if (last) out.stream_usage = every ? StreamUsage::kEvery : StreamUsage::kLast;
 }
 
 void read_session(RequestFields& fields, CompletionRequest& out) {
@@ -167,15 +173,7 @@ void read_common(RequestFields& fields, const ApiLimits& limits, int64_t vocab_s
   }
   read_stream(fields, out);
   read_session(fields, out);
-  fields.refuse("chat_template", "the chat template is the model's, never a request's");
-  fields.refuse("chat_template_kwargs", "the chat template is the model's, never a request's");
-  fields.refuse("structured_outputs", "only text is offered; leave it out");
-  fields.refuse("guided_json", "only text is offered; leave it out");
-  fields.refuse("guided_regex", "only text is offered; leave it out");
-  fields.refuse("guided_choice", "only text is offered; leave it out");
-  fields.refuse("use_beam_search", "beam search is not offered");
-  fields.refuse("priority", "priorities are not a client's to choose here");
-  fields.refuse("prompt_embeds", "embeddings are not taken as prompts");
+  refuse_unoffered(fields);
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier",
                  "prompt_cache_key", "request_id", "skip_special_tokens",
                  "spaces_between_special_tokens", "detokenize", "parallel_tool_calls",
@@ -270,6 +268,13 @@ std::vector<ChatMessage> messages_of(RequestFields& fields, const ApiLimits& lim
   return messages;
 }
 
+// The newer name has the last word; benchmarks give both, to either endpoint.
+int64_t max_tokens_of(RequestFields& fields, const ApiLimits& limits, int64_t fallback) {
+  const auto old_name = fields.integer("max_tokens", 0, limits.max_tokens);
+  const auto new_name = fields.integer("max_completion_tokens", 0, limits.max_tokens);
+  return new_name.value_or(old_name.value_or(fallback));
+}
+
 // A session is one sequence.
 void check_single(const CompletionRequest& request) {
   if (request.session.empty()) return;
@@ -297,8 +302,7 @@ CompletionRequest read_completion(std::string_view body, const ApiLimits& limits
                                   int64_t vocab_size) {
   RequestFields fields(body);
   CompletionRequest out;
-  out.max_tokens =
-      fields.integer("max_tokens", 0, limits.max_tokens).value_or(limits.default_tokens);
+  out.max_tokens = max_tokens_of(fields, limits, limits.default_tokens);
   out.prompts = prompts_of(fields, limits, vocab_size);
   out.echo = fields.boolean("echo").value_or(false);
   out.log_probs = int(fields.integer("logprobs", 0, kMaxTopLogProbsInRequest).value_or(-1));
@@ -311,7 +315,6 @@ CompletionRequest read_completion(std::string_view body, const ApiLimits& limits
     fail_field("n", out.prompts.size(), " prompts times n (", out.n, ") are more than ",
                limits.max_choices, " choices");
   }
-  fields.refuse("response_format", "only text is offered; leave it out");
   fields.refuse("suffix", "text is only continued, never filled in");
   fields.finish();
   check_single(out);
@@ -322,28 +325,17 @@ CompletionRequest read_chat(std::string_view body, const ApiLimits& limits, int6
   RequestFields fields(body);
   CompletionRequest out;
   out.chat = true;
-  const auto old_name = fields.integer("max_tokens", 0, limits.max_tokens);
-  const auto new_name = fields.integer("max_completion_tokens", 0, limits.max_tokens);
-  out.max_tokens = new_name.value_or(old_name.value_or(limits.default_chat_tokens));
+  out.max_tokens = max_tokens_of(fields, limits, limits.default_chat_tokens);
   out.messages = messages_of(fields, limits);
   const bool log_probs = fields.boolean("logprobs").value_or(false);
   const auto top = fields.integer("top_logprobs", 0, kMaxTopLogProbsInRequest);
-  if (top && !log_probs) fail_field("top_logprobs", "top_logprobs needs logprobs to be true");
-  if (log_probs) out.log_probs = int(top.value_or(0));
-  if (const auto format = fields.any("response_format")) {
-    JsonElement type;
-    const JsonObject object = object_of(*format, "response_format");
-    if (object.at_key("type").get(type) != simdjson::SUCCESS ||
-        text_of(type, "response_format.type") != "text") {
-      fail_field("response_format", "response_format: only text is offered");
-    }
+  if (top.value_or(0) > 0 && !log_probs) {
+    fail_field("top_logprobs", "top_logprobs needs logprobs to be true");
   }
+  if (log_probs) out.log_probs = int(top.value_or(0));
   read_common(fields, limits, vocab_size, out);
-  fields.refuse("tools", "tools are not offered");
-  fields.refuse("functions", "tools are not offered");
-  fields.refuse("documents", "documents are not offered");
-  fields.refuse("audio", "only text is offered");
-  fields.ignore({"tool_choice", "function_call", "modalities", "prediction"});
+  refuse_unoffered_in_chat(fields);
+  fields.ignore({"prediction"});
   fields.finish();
   check_single(out);
   return out;

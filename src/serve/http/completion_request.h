@@ -11,6 +11,7 @@
 
 #include "serve/engine/sampler.h"
 #include "serve/http/chat_template.h"
+#include "serve/http/reply_format.h"
 #include "text/tokenizer.h"
 
 namespace laplace {
@@ -51,7 +52,7 @@ struct CompletionRequest {
   bool echo = false;
   int log_probs = -1;  // -1: none; else how many alternatives
   bool stream = false;
-  bool include_usage = false;
+  StreamUsage stream_usage = StreamUsage::kNone;
   std::string session;  // "" for none
   SessionInput session_input = SessionInput::kAuto;
   std::string cache_salt;

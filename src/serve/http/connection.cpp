@@ -93,13 +93,21 @@ void Connection::update_busy() {
 
 void Connection::wait_for_request() {
   if (closed_) return;
-  if (buffer_.size() > 0 && !watching_) return read_request();
   idle_ = true;
   arm(read_timer_, context_->limits.idle_timeout, &Connection::drop);
-  if (!watching_) return watch();
+  if (!watching_) return begin_request();
   // on_watch goes on: at once when the next request came early, its first bytes or all of it.
   ErrorCode ignored;
   if (buffer_.size() > 0) socket_.cancel(ignored);
+}
+
+// Some clients send a line end behind a body; before a request it means nothing (RFC 9112, 2.2).
+void Connection::begin_request() {
+  const auto* const at = static_cast<const char*>(buffer_.data().data());
+  const auto* const end = at + buffer_.size();
+  const auto* const text = std::find_if(at, end, [](char c) { return c != '\r' && c != '\n'; });
+  buffer_.consume(size_t(text - at));
+  buffer_.size() > 0 ? read_request() : watch();
 }
 
 void Connection::read_request() {
@@ -156,6 +164,7 @@ HttpRequest Connection::request_head() {
   request.authorization = text(http::field::authorization);
   request.content_type = text(http::field::content_type);
   request.origin = text(http::field::origin);
+  request.cors_headers = text(http::field::access_control_request_headers);
   request.host = text(http::field::host);
   request.peer = peer_;
   request.received = received_;
@@ -275,14 +284,14 @@ void Connection::watch() {
 void Connection::on_watch(ErrorCode error, size_t bytes) {
   watching_ = false;
   if (closed_) return;
-  if (error == asio::error::operation_aborted && idle_) return read_request();
+  if (error == asio::error::operation_aborted && idle_) return begin_request();
   if (error) return drop();
   if (closing_) {
     lingered_bytes_ += int64_t(bytes);
     return drain_input();
   }
   buffer_.commit(bytes);
-  idle_ ? read_request() : watch();
+  idle_ ? begin_request() : watch();
 }
 
 std::string Connection::head_of(const HttpResponse& response, bool whole) const {
@@ -292,7 +301,8 @@ std::string Connection::head_of(const HttpResponse& response, bool whole) const 
           "\r\nserver: laplace\r\ncontent-type: ", response.content_type,
           "\r\nx-content-type-options: nosniff\r\nx-request-id: ", reply_->request().request_id,
           "\r\n");
-  if (whole) head += cat("content-length: ", response.body.size(), "\r\n");
+  const bool has_length = whole && response.status != 204;
+  if (has_length) head += cat("content-length: ", response.body.size(), "\r\n");
   if (!whole && chunked_) head += "transfer-encoding: chunked\r\n";
   if (!keep_alive_) head += "connection: close\r\n";
   if (keep_alive_ && http_1_0) head += "connection: keep-alive\r\n";
@@ -310,7 +320,8 @@ void Connection::send(HttpResponse response, bool whole) {
   record_.status = response.status;
   queue(head_of(response, whole));
   if (whole) {
-    if (!response.body.empty()) queue(std::move(response.body));
+    const bool head_only = reply_->request().method == "HEAD";
+    if (!response.body.empty() && !head_only) queue(std::move(response.body));
     finished_ = true;
   } else if (!response.body.empty()) {
     send_piece(std::move(response.body));

@@ -61,6 +61,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void read_request();  // its header; on_header goes on
   void wait_for_request();
+  void begin_request();  // of what has come while idle
   void on_header(ErrorCode error);
   // The status and sentence that refuse a header, or 0.
   std::pair<int, std::string> header_problem();

@@ -2,6 +2,7 @@
 // implements it over TCP, tests and the fuzzer in memory.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -23,14 +24,31 @@ struct HttpRequest {
   std::string authorization;
   std::string content_type;
   std::string origin;
+  std::string cors_headers;  // of a preflight: access-control-request-headers
   std::string host;
   std::string peer;  // address and port
   std::chrono::steady_clock::time_point received;
 
-  // The target up to '?', not decoded: no route needs an escape, so none is understood.
+  // The target's path, not decoded: no route needs an escape, so none is understood.
   std::string_view path() const {
-    const std::string_view all = target;
-    return all.substr(0, all.find('?'));
+    const std::string_view rest = std::string_view(target).substr(authority_end());
+    const std::string_view path = rest.substr(0, rest.find('?'));
+    return path.empty() ? std::string_view("/") : path;
+  }
+  // The host and port that were asked for. One in the target goes before the header's: clients that
+  // take us for a proxy send "http://host/path", which is the same as the path (RFC 9112, 3.2.2).
+  std::string_view asked_host() const {
+    const size_t end = authority_end();
+    if (end == 0) return host;
+    return std::string_view(target).substr(kScheme.size(), end - kScheme.size());
+  }
+
+ private:
+  static constexpr std::string_view kScheme = "http://";
+  // Where the path begins in a target with a host; 0 where the target is a path.
+  size_t authority_end() const {
+    if (!target.starts_with(kScheme)) return 0;
+    return std::min(target.find_first_of("/?", kScheme.size()), target.size());
   }
 };
 

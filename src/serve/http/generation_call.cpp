@@ -76,7 +76,7 @@ GenerationCall::GenerationCall(ServiceContext& context, std::shared_ptr<Exchange
       request_(std::move(request)),
       plan_(std::move(plan)),
       over_(std::move(over)),
-      format_(request_.chat, request_.stream, request_.include_usage,
+      format_(request_.chat, request_.stream, request_.stream_usage,
               random_name(request_.chat ? "chatcmpl-" : "cmpl-"), int64_t(std::time(nullptr)),
               context.options.model_name),
       choices_(plan_.prompts.size() * size_t(request_.n)),
@@ -223,7 +223,7 @@ void GenerationCall::take(Report& report, std::string& out) {
 void GenerationCall::begin(int index, Choice& choice, std::string& out) {
   if (std::exchange(choice.begun, true)) return;
   if (request_.chat) {
-    if (request_.stream) out += format_.role_chunk(index);
+    if (request_.stream) out += format_.role_chunk(index, usage());
     return;
   }
   if (!request_.echo) return;
@@ -236,7 +236,8 @@ void GenerationCall::begin(int index, Choice& choice, std::string& out) {
     std::vector<TokenResult>().swap(choice.prompt_tokens);
   }
   if (request_.stream) {
-    out += format_.text_chunk(index, plan.text, choice.legacy ? choice.legacy->take() : Json(), "");
+    out += format_.text_chunk(index, plan.text, choice.legacy ? choice.legacy->take() : Json(), "",
+                              usage());
   } else {
     choice.text = plan.text;
   }
@@ -262,9 +263,10 @@ void GenerationCall::on_token(int index, Choice& choice, Report& report, std::st
     context_.metrics.inter_token.observe(seconds_between(*choice.last_token, report.at));
   }
   last_token_ = choice.last_token = report.at;
+  ++generated_;
   const TokenResult& token = report.tokens.front();
   const Json log_probs = token_log_probs(choice, token);
-  if (request_.stream) out += format_.text_chunk(index, report.text, log_probs, "");
+  if (request_.stream) out += format_.text_chunk(index, report.text, log_probs, "", usage());
   if (!request_.stream || fed_) choice.text += report.text;
   if (fed_) fed_text_ += fed_->push(token.id);
 }
@@ -279,7 +281,9 @@ void GenerationCall::on_finish(int index, Choice& choice, Report& report, std::s
       choice.finish.reason == FinishReason::kStop || choice.finish.reason == FinishReason::kLength;
   if (!whole) return;
   begin(index, choice, out);
-  if (request_.stream) out += format_.text_chunk(index, choice.finish.text, nullptr, reason);
+  if (request_.stream) {
+    out += format_.text_chunk(index, choice.finish.text, nullptr, reason, usage());
+  }
   if (!request_.stream || fed_) choice.text += choice.finish.text;
 }
 
@@ -347,7 +351,7 @@ bool GenerationCall::commit_session() {
 void GenerationCall::conclude() {
   if (!request_.stream) return answer_whole();
   std::string out;
-  if (request_.include_usage) out += format_.usage_chunk(usage());
+  if (request_.stream_usage != StreamUsage::kNone) out += format_.usage_chunk(usage());
   exchange_->write(out + ReplyFormat::done());
   exchange_->finish();
 }
@@ -384,7 +388,7 @@ Usage GenerationCall::usage() const {
     usage.prompt_tokens += plan.cached + int64_t(plan.ids.size());
     usage.cached_tokens += plan.cached;
   }
-  for (const Choice& choice : choices_) usage.completion_tokens += choice.finish.generated_tokens;
+  usage.completion_tokens = generated_;
   return usage;
 }
 

@@ -73,7 +73,7 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   void answer_error(const ApiError& error);
   std::optional<ApiError> failure() const;
   void answer_whole();
-  Usage usage() const;
+  Usage usage() const;  // so far
   void observe();
 
   ServiceContext& context_;
@@ -93,6 +93,7 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
 
   std::vector<Choice> choices_;
   size_t unfinished_ = 0;
+  int64_t generated_ = 0;  // tokens, of all choices
   bool stream_open_ = false;
   std::optional<StreamDecoder> fed_;  // of a session: what the state has been fed, as text
   std::string fed_text_;

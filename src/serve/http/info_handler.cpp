@@ -2,6 +2,7 @@
 #include "serve/http/info_handler.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/process.h"
 #include "serve/http/handlers_common.h"
@@ -14,6 +15,20 @@ namespace {
 
 HttpResponse json_response(const Json& json) {
   return {200, "application/json", to_line(json), {}};
+}
+
+// "%2F" as "/". What is no escape stays as it is.
+std::string without_escapes(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned byte = 0;
+    const char* const hex = text.data() + i + 1;
+    const bool escape = text[i] == '%' && i + 2 < text.size() &&
+                        std::from_chars(hex, hex + 2, byte, 16).ptr == hex + 2;
+    out += escape ? char(byte) : text[i];
+    if (escape) i += 2;
+  }
+  return out;
 }
 
 }  // namespace
@@ -46,7 +61,8 @@ HttpResponse InfoHandler::models() const {
 }
 
 HttpResponse InfoHandler::model(std::string_view id) const {
-  if (id == context_.options.model_name) return json_response(model_json());
+  // Clients escape what stands in a name, "org/model" above all.
+  if (without_escapes(id) == context_.options.model_name) return json_response(model_json());
   throw ApiError(404, "model", "model_not_found",
                  cat("the model ", quoted(id), " is not served here"));
 }

@@ -96,10 +96,10 @@ Json CompletionLogProbs::take() {
   return out;
 }
 
-ReplyFormat::ReplyFormat(bool chat, bool stream, bool include_usage, std::string id,
+ReplyFormat::ReplyFormat(bool chat, bool stream, StreamUsage stream_usage, std::string id,
                          int64_t created, const std::string& model)
     : chat_(chat),
-      include_usage_(include_usage),
+      stream_usage_(stream_usage),
       id_(std::move(id)),
       created_(created),
       model_(model),
@@ -110,15 +110,27 @@ ReplyFormat::ReplyFormat(bool chat, bool stream, bool include_usage, std::string
               "\",\"created\":", created, ",\"model\":", quoted_json(model), ",\"choices\":[");
 }
 
-std::string ReplyFormat::role_chunk(int index) const {
+std::string ReplyFormat::end_of_chunk(const Usage& so_far) const {
+  switch (stream_usage_) {
+    case StreamUsage::kNone:
+      return "}\n\n";
+    case StreamUsage::kLast:
+      return ",\"usage\":null}\n\n";
+    case StreamUsage::kEvery:
+      break;
+  }
+  return cat(",\"usage\":", to_line(so_far.to_json()), "}\n\n");
+}
+
+std::string ReplyFormat::role_chunk(int index, const Usage& so_far) const {
   return cat(head_, "{\"index\":", index,
              ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
              "\"finish_reason\":null}]",
-             include_usage_ ? ",\"usage\":null}\n\n" : "}\n\n");
+             end_of_chunk(so_far));
 }
 
 std::string ReplyFormat::text_chunk(int index, std::string_view text, const Json& log_probs,
-                                    std::string_view finish) const {
+                                    std::string_view finish, const Usage& so_far) const {
   std::string out = cat(head_, "{\"index\":", index, ",");
   if (!chat_) {
     out += cat("\"text\":", quoted_json(text));
@@ -129,7 +141,7 @@ std::string ReplyFormat::text_chunk(int index, std::string_view text, const Json
   }
   out += cat(",\"logprobs\":", log_probs.is_null() ? "null" : to_line(log_probs),
              ",\"finish_reason\":", finish.empty() ? "null" : quoted_json(finish), "}]",
-             include_usage_ ? ",\"usage\":null}\n\n" : "}\n\n");
+             end_of_chunk(so_far));
   return out;
 }
 

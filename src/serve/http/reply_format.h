@@ -44,18 +44,21 @@ class CompletionLogProbs {
        offsets_ = Json::array();
 };
 
+// Where a stream tells its usage: not at all, in a last chunk, or there and in every chunk.
+enum class StreamUsage { kNone, kLast, kEvery };
+
 // One answer's envelope.
 class ReplyFormat {
  public:
-  ReplyFormat(bool chat, bool stream, bool include_usage, std::string id, int64_t created,
+  ReplyFormat(bool chat, bool stream, StreamUsage stream_usage, std::string id, int64_t created,
               const std::string& model);
 
   const std::string& id() const { return id_; }
 
-  // Server-sent events. `finish`: "" while it goes on.
-  std::string role_chunk(int index) const;
+  // Server-sent events. `finish`: "" while it goes on. `so_far`: shown with kEvery.
+  std::string role_chunk(int index, const Usage& so_far) const;
   std::string text_chunk(int index, std::string_view text, const Json& log_probs,
-                         std::string_view finish) const;
+                         std::string_view finish, const Usage& so_far) const;
   std::string usage_chunk(const Usage& usage) const;
   static std::string error_chunk(const std::string& error_body);
   static std::string done() { return "data: [DONE]\n\n"; }
@@ -65,8 +68,10 @@ class ReplyFormat {
   std::string whole(Json choices, const Usage& usage) const;
 
  private:
+  std::string end_of_chunk(const Usage& so_far) const;
+
   bool chat_;
-  bool include_usage_;
+  StreamUsage stream_usage_;
   std::string id_;
   int64_t created_;
   std::string model_;

@@ -170,6 +170,8 @@ JsonObject object_of(JsonElement element, const std::string& param) {
 }
 
 RequestFields::RequestFields(std::string_view body) {
+  // The byte order mark of UTF-8, which Windows' editors put in front; RFC 8259 lets it be ignored.
+  if (body.starts_with("\xEF\xBB\xBF")) body.remove_prefix(3);
   if (parser_.allocate(std::max<size_t>(body.size(), 64), kMaxRequestDepth) != simdjson::SUCCESS) {
     throw ApiError(503, "", "", "there is no memory to read the request; try again");
   }

@@ -39,21 +39,23 @@ enum class Route {
 struct RouteEntry {
   std::string_view path;
   Route route;
-  std::string_view methods;  // "GET" or "POST"
+  std::string_view methods;  // "GET, HEAD" or "POST"
 };
 
 constexpr std::array kRoutes = {
-    RouteEntry{"/", Route::kPage, "GET"},
-    RouteEntry{"/health", Route::kHealth, "GET"},
-    RouteEntry{"/metrics", Route::kMetrics, "GET"},
-    RouteEntry{"/version", Route::kVersion, "GET"},
-    RouteEntry{"/v1/models", Route::kModels, "GET"},
+    RouteEntry{"/", Route::kPage, "GET, HEAD"},
+    RouteEntry{"/health", Route::kHealth, "GET, HEAD"},
+    RouteEntry{"/metrics", Route::kMetrics, "GET, HEAD"},
+    RouteEntry{"/version", Route::kVersion, "GET, HEAD"},
+    RouteEntry{"/v1/models", Route::kModels, "GET, HEAD"},
     RouteEntry{"/v1/completions", Route::kCompletions, "POST"},
     RouteEntry{"/v1/chat/completions", Route::kChat, "POST"},
     RouteEntry{"/tokenize", Route::kTokenize, "POST"},
     RouteEntry{"/detokenize", Route::kDetokenize, "POST"},
-    RouteEntry{"/v1/sessions", Route::kSessions, "GET"},
+    RouteEntry{"/v1/sessions", Route::kSessions, "GET, HEAD"},
 };
+
+constexpr const char* kExposedHeaders = "x-request-id, retry-after";  // to pages
 
 struct Match {
   Route route = Route::kNone;
@@ -67,14 +69,16 @@ Match match(std::string_view path) {
     if (path == entry.path) return {entry.route, entry.methods, {}};
   }
   constexpr std::string_view kSession = "/v1/sessions/", kModel = "/v1/models/", kFork = "/fork";
-  if (path.starts_with(kModel)) return {Route::kModel, "GET", path.substr(kModel.size())};
+  if (path.size() > kModel.size() && path.starts_with(kModel)) {
+    return {Route::kModel, "GET, HEAD", path.substr(kModel.size())};
+  }
   if (!path.starts_with(kSession)) return {};
   std::string_view id = path.substr(kSession.size());
   if (id.ends_with(kFork)) {
     id.remove_suffix(kFork.size());
     return id.find('/') == id.npos ? Match{Route::kFork, "POST", id} : Match{};
   }
-  return id.find('/') == id.npos ? Match{Route::kSession, "GET, DELETE", id} : Match{};
+  return id.find('/') == id.npos ? Match{Route::kSession, "GET, HEAD, DELETE", id} : Match{};
 }
 
 bool allows(std::string_view methods, std::string_view method) {
@@ -93,10 +97,39 @@ bool is_json(std::string_view content_type) {
   return type == "application/json";
 }
 
+// What a client with a slip in its base address sends: no "/v1", one too many, a whole route, or a
+// slash at the end.
+std::string hint_for(std::string_view path) {
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  constexpr std::string_view kVersion = "/v1";
+  const RouteEntry* best = nullptr;
+  for (const RouteEntry& entry : kRoutes) {
+    if (entry.path == "/") continue;
+    const bool lacks =
+        entry.path.starts_with(kVersion) && entry.path.substr(kVersion.size()) == path;
+    if (!lacks && !path.ends_with(entry.path)) continue;
+    if (best == nullptr || entry.path.size() > best->path.size()) best = &entry;
+  }
+  if (best == nullptr) return "; see docs/api.md";
+  return cat(", did you mean ", best->path, "? A client's base address ends in ", kVersion);
+}
+
+// The texts of headers that a page may ask for: names and commas.
+bool is_header_list(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == ',' || c == ' ';
+  });
+}
+
 // "host:port" and "[::1]:port" without the port.
 std::string_view without_port(std::string_view host) {
   if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
   return host.substr(0, host.find(':'));
+}
+
+bool equal_hosts(std::string_view a, std::string_view b) {
+  return std::ranges::equal(
+      a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 }  // namespace
@@ -138,7 +171,7 @@ struct Service::Impl {
     }
     if (found.route == Route::kNone) {
       throw ApiError(404, "", "not_found",
-                     cat("there is nothing at ", quoted(request.path()), "; see docs/api.md"));
+                     cat("there is nothing at ", quoted(request.path()), hint_for(request.path())));
     }
     check_method(request, found);
     // Browsers send other types to any site without asking it first.
@@ -159,8 +192,10 @@ struct Service::Impl {
   void check_host(const HttpRequest& request) const {
     const auto& hosts = context.options.allowed_hosts;
     if (hosts.empty()) return;
-    const std::string_view host = without_port(request.host);
-    if (std::ranges::find(hosts, host) != hosts.end()) return;
+    const std::string_view host = without_port(request.asked_host());
+    if (std::ranges::any_of(hosts, [&](const auto& known) { return equal_hosts(known, host); })) {
+      return;
+    }
     throw ApiError(421, "", "unknown_host",
                    cat("the host ", quoted(host), " is not served; see --allowed-host"));
   }
@@ -186,6 +221,7 @@ struct Service::Impl {
   void add_cors(const HttpRequest& request, HttpResponse& response) const {
     if (!cors_allows(request.origin)) return;
     response.headers.emplace_back("access-control-allow-origin", request.origin);
+    response.headers.emplace_back("access-control-expose-headers", kExposedHeaders);
     response.headers.emplace_back("vary", "origin");
   }
 
@@ -193,8 +229,11 @@ struct Service::Impl {
     HttpResponse response{204, "text/plain", "", {}};
     add_cors(request, response);
     response.headers.emplace_back("access-control-allow-methods", "GET, POST, DELETE");
+    // OpenAI's own library adds a dozen of its own. The origin is one that may use the API.
     response.headers.emplace_back("access-control-allow-headers",
-                                  "authorization, content-type, x-request-id");
+                                  is_header_list(request.cors_headers)
+                                      ? request.cors_headers
+                                      : "authorization, content-type, x-request-id");
     response.headers.emplace_back("access-control-max-age", "600");
     return response;
   }
@@ -227,9 +266,9 @@ struct Service::Impl {
       case Route::kSessions:
         return session_handler.list(exchange, tenant);
       case Route::kSession:
-        return exchange->request().method == "GET"
-                   ? session_handler.show(exchange, tenant, found.argument)
-                   : session_handler.erase(exchange, tenant, found.argument);
+        return exchange->request().method == "DELETE"
+                   ? session_handler.erase(exchange, tenant, found.argument)
+                   : session_handler.show(exchange, tenant, found.argument);
       case Route::kFork:
         return session_handler.fork(exchange, tenant, found.argument);
     }
@@ -267,6 +306,7 @@ void Service::handle(std::shared_ptr<Exchange> exchange) {
   const Match found = match(request.path());
   if (impl_->cors_allows(request.origin)) {
     exchange->add_header("access-control-allow-origin", request.origin);
+    exchange->add_header("access-control-expose-headers", kExposedHeaders);
     exchange->add_header("vary", "origin");
   }
   try {

@@ -7,6 +7,9 @@
 #endif
 
 #include <algorithm>
+#include <system_error>
+
+#include "base/error.h"
 
 namespace laplace {
 
@@ -59,10 +62,17 @@ std::vector<int> allowed_cores() {
 }
 
 ThreadPool::ThreadPool(int threads, std::vector<int> cores) : cores_(std::move(cores)) {
-  for (int i = 1; i < threads; ++i) helpers_.emplace_back([this, i] { help(i); });
+  try {
+    for (int i = 1; i < threads; ++i) helpers_.emplace_back([this, i] { help(i); });
+  } catch (const std::system_error& error) {
+    end_helpers();
+    fail("cannot start ", threads, " threads: ", error.what(), "; give --threads fewer");
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { end_helpers(); }
+
+void ThreadPool::end_helpers() {
   stop_ = true;
   wake();
   for (std::thread& helper : helpers_) helper.join();

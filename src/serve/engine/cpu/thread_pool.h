@@ -41,6 +41,7 @@ class ThreadPool {
   using Body = std::function<void(int64_t, int64_t, int)>;
 
   void help(int thread);
+  void end_helpers();
   // Joins the round that is open, unless it is `*seen`; false when there is none to join.
   bool join_round(int thread, uint64_t* seen);
   void take_pieces(int thread);
