@@ -31,6 +31,10 @@ Json parse_json(std::string_view text, const std::string& source, const JsonLimi
     }
     return true;
   };
+  // The parser would take one for the end of the text, whatever follows.
+  if (text.find('\0') != std::string_view::npos) {
+    fail_input(source, " is not valid JSON: it holds a zero byte");
+  }
   try {
     return Json::parse(text.begin(), text.end(), watch);
   } catch (const Json::exception& error) {

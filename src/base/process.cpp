@@ -1,6 +1,7 @@
 // See process.h.
 #include "base/process.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -28,9 +29,20 @@ void on_signal(int number) {
   }
 }
 
+// A standard descriptor that is closed would be given to the next file that is opened, and what is
+// printed would land in it.
+void hold_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(descriptor, F_GETFD) >= 0) continue;
+    // The lowest free number is this one.
+    (void)::open("/dev/null", descriptor == STDIN_FILENO ? O_RDONLY : O_WRONLY);
+  }
+}
+
 }  // namespace
 
 void init_process() {
+  hold_standard_descriptors();
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, -1);
 #if defined(__SSE2__)

@@ -9,6 +9,8 @@ namespace laplace {
 //  - large blocks stay in the heap instead of being mapped and page-faulted anew each time
 //  (traps.md);
 //  - denormals are flushed to zero (FTZ and DAZ; threads made later inherit the mode);
+//  - standard input, output and error are open, on /dev/null where they were closed, so that no
+//  file takes their numbers;
 //  - matrix products give the same bits from run to run (MKL's conditional numerical
 //  reproducibility).
 void init_process();

@@ -7,6 +7,9 @@
 
 namespace laplace {
 
+// More threads than a user can have meant.
+inline constexpr int kMostThreads = 1024;
+
 // Cores this process may use (affinity respected), at least 1.
 int available_cores();
 

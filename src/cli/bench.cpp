@@ -195,9 +195,11 @@ void add_common(CLI::App& app, BenchOptions& options) {
   app.add_option("--dtype", options.dtype, "float32, bfloat16, int8, or auto")
       ->capture_default_str();
   app.add_option("--threads", options.threads, "Threads, 0 for all cores")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
-  app.add_option("--replicas", options.replicas, "Engines in this process")->capture_default_str();
+  app.add_option("--replicas", options.replicas, "Engines in this process")
+      ->check(CLI::Range(1, kMostThreads))
+      ->capture_default_str();
   app.add_option("--prefill-budget", options.budget, "Prompt tokens in a step")
       ->capture_default_str();
   app.add_option("--prompt", options.load.prompt_tokens, "Tokens of each prompt")

@@ -13,6 +13,8 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/progress.h"
+#include "base/threads.h"
+#include "cli/input_options.h"
 #include "cli/verbs.h"
 #include "data/prepare.h"
 #include "text/tokenizer.h"
@@ -169,26 +171,9 @@ void run_prepare(const PrepareOptions& options, bool json) {
 
 struct PrepareArguments {
   PrepareOptions options;
-  std::string format = "auto";
+  InputOptions inputs;
   bool json = false;
 };
-
-void add_input_options(CLI::App& app, PrepareArguments& arguments) {
-  ImportOptions& import = arguments.options.import;
-  app.add_option("--input", import.inputs,
-                 "Files, directories (walked in sorted order) or - for standard input: .txt and "
-                 ".md are one document a file, .jsonl one a line; each also as .gz or .zst")
-      ->required()
-      ->type_name("PATH");
-  app.add_option("--format", arguments.format,
-                 "auto (by the ending of the name), text or jsonl, for all inputs")
-      ->capture_default_str();
-  app.add_option("--column", import.column, "The field of a JSON line that holds the text")
-      ->capture_default_str();
-  app.add_option("--document-separator", import.document_separator,
-                 "A line that ends a document inside text files, such as '<|endoftext|>'");
-  app.add_flag("--skip-bad", import.skip_bad, "Leave out and count bad JSON lines");
-}
 
 void add_split_options(CLI::App& app, SplitOptions& split) {
   CLI::Option* const fraction =
@@ -210,10 +195,11 @@ void add_prepare(CLI::App& data) {
   app->add_option("--tokenizer", options.tokenizer,
                   "Directory with tokenizer.json, or with GPT-2's vocab.bpe and encoder.json")
       ->required();
-  add_input_options(*app, *arguments);
+  add_input_options(*app, arguments->inputs);
   app->add_option("--out", options.out, "The data directory to make")->required();
   add_split_options(*app, options.split);
   app->add_option("--threads", options.threads, "Threads, 0 for all cores; the result is the same")
+      ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
   app->add_flag("--overwrite", options.overwrite,
                 "Replace the data set in --out once the new one is complete");
@@ -221,7 +207,7 @@ void add_prepare(CLI::App& data) {
   app->footer(
       "Example:\n  laplace data prepare --tokenizer tok --input corpus/ more.jsonl.zst --out data");
   app->callback([arguments] {
-    arguments->options.import.format = parse_input_format(arguments->format);
+    arguments->options.import = arguments->inputs.resolve();
     run_prepare(arguments->options, arguments->json);
   });
 }

@@ -83,7 +83,9 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   laplace::init_process();
   try {
-    return laplace::cli::run(argc, argv);
+    const int code = laplace::cli::run(argc, argv);
+    if (std::cout.flush()) return code;
+    laplace::log_error("cannot write to standard output; what was printed is not whole");
   } catch (const laplace::Error& error) {
     laplace::log_error(error.what());
     return error.exit_code();

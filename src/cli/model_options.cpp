@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/threads.h"
 #include "model/model_directory.h"
 #include "serve/engine/check_request.h"
 
@@ -41,7 +42,7 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
          "machine has it natively, else float32)")
       ->capture_default_str();
   app.add_option("--threads", options.threads, "Threads, 0 for all cores")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
 }
 

@@ -2,10 +2,10 @@
 #include "cli/recipe.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "cli/flat_toml.h"
 
 namespace laplace::cli {
 
@@ -28,26 +28,15 @@ std::vector<std::string> configurable_flags(const CLI::App& verb) {
 }
 
 std::vector<std::string> flags_of(const std::string& file, const CLI::App& verb) {
-  std::istringstream text(read_file(file, uint64_t{1} << 20));
-  std::vector<CLI::ConfigItem> items;
-  try {
-    items = CLI::ConfigTOML().from_config(text);
-  } catch (const CLI::Error& error) {
-    fail_input(file, " is not a recipe in TOML: ", error.what());
-  }
   const auto known = configurable_flags(verb);
   std::vector<std::string> flags;
-  for (const CLI::ConfigItem& item : items) {
-    const std::string name = flag_name(item.name);
-    if (item.name == "++" || item.name == "--") {
-      fail_input(file, ": a recipe has no sections; put all keys at the top");
-    }
-    if (!item.parents.empty() || std::find(known.begin(), known.end(), name) == known.end()) {
-      fail_input(file, " has the unknown key ", quoted(item.fullname()), did_you_mean(name, known),
+  for (const TomlItem& item : read_flat_toml(read_file(file, uint64_t{1} << 20), file)) {
+    const std::string name = flag_name(item.key);
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      fail_input(file, " has the unknown key ", quoted(item.key), did_you_mean(name, known),
                  " Remove it or correct its name");
     }
-    if (item.inputs.size() != 1) fail_input(file, ": the key ", quoted(name), " takes one value");
-    flags.push_back("--" + name + "=" + item.inputs[0]);
+    flags.push_back("--" + name + "=" + item.value);
   }
   return flags;
 }
@@ -89,10 +78,7 @@ std::string resolved_recipe(const CLI::App& verb) {
     if (!option->get_configurable() || option->get_lnames().empty()) continue;
     std::string value = option->count() > 0 ? option->results().back() : option->get_default_str();
     if (value.empty()) continue;
-    double number = 0;
-    const bool bare =
-        CLI::detail::lexical_cast(value, number) || value == "true" || value == "false";
-    text += option->get_lnames()[0] + " = " + (bare ? value : "\"" + value + "\"") + "\n";
+    text += option->get_lnames()[0] + " = " + toml_value(value) + "\n";
   }
   return text;
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/threads.h"
 #include "cli/model_options.h"
 #include "cli/verbs.h"
 #include "serve/engine/engine.h"
@@ -118,11 +119,11 @@ void add_engine_options(CLI::App& app, ServeOptions& options) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--threads", engine.threads, "Threads of all replicas together, 0 for all cores")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str()
       ->group(group);
   app.add_option("--replicas", engine.replicas, "Engines in this process")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, kMostThreads))
       ->capture_default_str()
       ->group(group);
   app.add_option("--slots", engine.slots, "Sequences at once, 0 for as many as memory holds")
@@ -282,12 +283,12 @@ void add_http_limits(CLI::App& app, ServeOptions& options) {
   add_seconds("--write-timeout", options.write_timeout,
               "Seconds that a client may take nothing of what is sent");
   app.add_option("--io-threads", http.threads, "Threads that read and write connections")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, kMostThreads))
       ->capture_default_str()
       ->group(group);
   app.add_option("--workers", options.server.service.workers,
                  "Threads that parse, tokenize and load sessions")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, kMostThreads))
       ->capture_default_str()
       ->group(group);
 }

@@ -1,5 +1,6 @@
 // `laplace tokenizer train|encode|decode`.
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstdio>
 #include <fstream>
@@ -14,6 +15,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/threads.h"
+#include "cli/input_options.h"
 #include "cli/verbs.h"
 #include "text/bpe_train.h"
 #include "text/tokenizer.h"
@@ -70,46 +73,39 @@ void for_lines(std::string_view text, const Body& body) {
 // ---- train
 
 struct TrainFlags {
-  std::vector<std::string> inputs;
+  InputOptions inputs;
   std::string out;
   int threads = 0;
   BpeOptions options;
 };
 
-// Every file of the arguments; directories give all regular files below them, by name.
-std::vector<std::string> files_of(const std::vector<std::string>& inputs) {
-  std::vector<std::string> files;
-  for (const std::string& input : inputs) {
-    if (!std::filesystem::is_directory(input)) {
-      files.push_back(input);
-      continue;
-    }
-    const size_t before = files.size();
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(input)) {
-      if (entry.is_regular_file()) files.push_back(entry.path().string());
-    }
-    if (files.size() == before) fail_input(input, " has no files; give one with text files in it");
-    std::sort(files.begin() + std::ptrdiff_t(before), files.end());
+// Texts enough to keep all threads busy; false behind the last.
+bool read_block(Importer& importer, std::vector<Record>& block) {
+  constexpr size_t kBlockBytes = size_t{64} << 20;
+  block.clear();
+  Record record;
+  for (size_t bytes = 0; bytes < kBlockBytes && importer.next(record);) {
+    bytes += record.bytes.size();
+    block.push_back(std::move(record));
   }
-  return files;
-}
-
-int64_t size_of(const std::vector<std::string>& files) {
-  int64_t total = 0;
-  for (const std::string& file : files) {
-    std::error_code error;
-    const auto size = std::filesystem::file_size(file, error);
-    if (!error) total += int64_t(size);
-  }
-  return total;
+  return !block.empty();
 }
 
 void train(const TrainFlags& flags) {
-  const std::vector<std::string> files = files_of(flags.inputs);
-  BpeTrainer trainer(flags.threads);
-  Progress progress("counting", size_of(files), "B");
-  for (const std::string& file : files) trainer.add(Input(file).text(), &progress);
-  progress.finish();
+  std::unique_ptr<Progress> progress;
+  Importer importer(flags.inputs.resolve(), [&](int64_t bytes) { progress->add(bytes); });
+  progress = std::make_unique<Progress>("counting", importer.input_bytes(), "B");
+  BpeTrainer trainer(1);  // the records are shared out here, so none is cut once more
+  std::atomic<int64_t> bad_lines = 0;
+  const int threads = flags.threads > 0 ? flags.threads : available_cores();
+  for (std::vector<Record> block; read_block(importer, block);) {
+    parallel_for(int64_t(block.size()), threads, [&](int64_t i) {
+      const auto text = importer.take_text(std::move(block[size_t(i)]));
+      text ? trainer.add(*text) : void(++bad_lines);
+    });
+  }
+  progress->finish();
+  if (bad_lines > 0) log_warning("left out ", bad_lines, " bad lines");
   const Tokenizer tokenizer = trainer.train(flags.options);
   tokenizer.save(flags.out);
   log_info("wrote ", (Path(flags.out) / "tokenizer.json").string(), ": ",
@@ -120,15 +116,13 @@ void add_train_verb(CLI::App& tokenizer) {
   const auto flags = std::make_shared<TrainFlags>();
   CLI::App* const verb = tokenizer.add_subcommand(
       "train", "Train a byte-level BPE tokenizer and write tokenizer.json");
-  verb->add_option("--input", flags->inputs,
-                   "Text files, directories of them, or - for standard input")
-      ->required();
+  add_input_options(*verb, flags->inputs);
   verb->add_option("--vocab-size", flags->options.vocab_size,
                    "Number of tokens: 256 bytes, merges, special tokens")
       ->required();
   verb->add_option("--out", flags->out, "Directory for tokenizer.json")->required();
   verb->add_option("--threads", flags->threads, "Threads; 0: all cores")
-      ->check(CLI::Range(0, 1024))
+      ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
   verb->add_option("--min-frequency", flags->options.min_frequency,
                    "Pairs that occur less often do not become tokens")

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "cli/recipe.h"
 #include "cli/verbs.h"
 #include "train/trainer.h"
@@ -46,7 +47,8 @@ void bind_run(CLI::App& app, TrainOptions& o) {
       app, "--dtype", o.dtype,
       "Dtype of matrix products: bfloat16 (masters stay float32), float32, or auto (bfloat16 where "
       "the machine multiplies it natively)");
-  option(app, "--threads", o.threads, "Threads, 0 for all cores");
+  option(app, "--threads", o.threads, "Threads, 0 for all cores")
+      ->check(CLI::Range(0, kMostThreads));
   option(app, "--seed", o.seed, "Initial values and order of samples");
 }
 

@@ -9,6 +9,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -172,7 +173,58 @@ class ZstdReader : public Decompressor {
   bool holds_output_ = false;
 };
 
+// See without_mark.
+class MarkReader : public ByteReader {
+ public:
+  MarkReader(std::unique_ptr<ByteReader> bytes, std::string path, bool text_only)
+      : bytes_(std::move(bytes)),
+        path_(path == "-" ? "standard input" : std::move(path)),
+        text_only_(text_only) {}
+
+  size_t read(std::span<char> out) override {
+    if (!begun_) begin();
+    if (rest_.empty()) return bytes_->read(out);
+    const size_t some = std::min(rest_.size(), out.size());
+    std::copy_n(rest_.data(), some, out.data());
+    rest_.remove_prefix(some);
+    return some;
+  }
+
+ private:
+  void begin() {
+    begun_ = true;
+    size_t size = 0;
+    while (size < first_.size()) {
+      const size_t got = bytes_->read(std::span(first_).subspan(size));
+      if (got == 0) break;
+      size += got;
+    }
+    rest_ = std::string_view(first_.data(), size);
+    if (rest_.starts_with("\xEF\xBB\xBF")) {
+      rest_.remove_prefix(3);
+    } else if (rest_.starts_with("\xFF\xFE") || rest_.starts_with("\xFE\xFF")) {
+      fail_input(path_, " is UTF-16; convert it to UTF-8, for instance with iconv");
+    }
+    if (text_only_ && rest_.find('\0') != std::string_view::npos) {
+      fail_input(path_, " has zero bytes near its beginning, so it is no text: unpack or convert ",
+                 "it, or say --format text to take its bytes as they are");
+    }
+  }
+
+  std::unique_ptr<ByteReader> bytes_;
+  std::string path_;
+  bool text_only_;
+  bool begun_ = false;
+  std::array<char, 8192> first_{};
+  std::string_view rest_;  // of first_
+};
+
 }  // namespace
+
+std::unique_ptr<ByteReader> without_mark(std::unique_ptr<ByteReader> bytes, const std::string& path,
+                                         bool text_only) {
+  return std::make_unique<MarkReader>(std::move(bytes), path, text_only);
+}
 
 std::unique_ptr<ByteReader> open_bytes(const std::string& path,
                                        const std::function<void(int64_t)>& on_bytes) {

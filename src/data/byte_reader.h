@@ -27,6 +27,12 @@ class ByteReader {
 std::unique_ptr<ByteReader> open_bytes(const std::string& path,
                                        const std::function<void(int64_t)>& on_bytes);
 
+// What a reader gives, without the byte order mark of UTF-8 in front, which editors put there and
+// which is no text. Refuses UTF-16, and, with `text_only`, zero bytes near the beginning: `path` is
+// compressed in a way its name does not tell, or holds no text at all.
+std::unique_ptr<ByteReader> without_mark(std::unique_ptr<ByteReader> bytes, const std::string& path,
+                                         bool text_only);
+
 // `path` without ".gz" or ".zst".
 std::string_view without_compression(std::string_view path);
 

@@ -171,6 +171,9 @@ bool Importer::next(Record& record) {
     if (next_file_ == files_.size()) return false;
     const InputFile& file = files_[next_file_++];
     auto bytes = open_bytes(file.path, on_bytes_);
+    // Where the user says that it is text, its bytes are that, whatever they are.
+    const bool as_it_is = options_.format == InputFormat::kText;
+    if (!as_it_is) bytes = without_mark(std::move(bytes), file.path, !file.json);
     if (file.json) {
       source_ = std::make_unique<JsonLineSource>(file, std::move(bytes), options_.max_line_bytes);
     } else if (options_.document_separator.empty()) {

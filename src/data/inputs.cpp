@@ -25,6 +25,8 @@ std::string content_ending(const fs::path& path) {
   return ending;
 }
 
+bool is_json_lines(std::string_view ending) { return ending == ".jsonl" || ending == ".ndjson"; }
+
 void refuse_parquet(const fs::path& path) {
   if (content_ending(path) != ".parquet") return;
   fail_input(path.string(), " is a parquet file, which is not supported yet; convert it to .jsonl ",
@@ -47,7 +49,7 @@ InputFile open_named(const std::string& input, InputFormat format) {
                "object a line (.jsonl), or say --format jsonl if it is that already");
   }
   const bool json =
-      format == InputFormat::kAuto ? ending == ".jsonl" : format == InputFormat::kJsonLines;
+      format == InputFormat::kAuto ? is_json_lines(ending) : format == InputFormat::kJsonLines;
   return {input, json, size_on_disk(input)};
 }
 
@@ -67,7 +69,7 @@ void add_directory(const fs::path& directory, InputFormat format, std::vector<In
     if (!entry->is_regular_file(unreadable)) continue;
     refuse_parquet(entry->path());
     const std::string ending = content_ending(entry->path());
-    if (ending == ".txt" || ending == ".md" || ending == ".jsonl") {
+    if (ending == ".txt" || ending == ".md" || is_json_lines(ending)) {
       found.push_back(entry->path().string());
     } else {
       ++passed_over[ending.empty() ? "without an ending" : ending];

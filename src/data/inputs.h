@@ -19,10 +19,10 @@ struct InputFile {
 };
 
 // Files and "-" as given; directories as all they hold, below too, in the byte order of their
-// paths. kAuto goes by the endings: .jsonl is JSON lines, .txt, .md and what is named outright are
-// text, each also with .gz or .zst behind. In directories hidden entries are left alone and other
-// endings are passed over with a warning that counts them. Throws Error(kBadInput) for a path that
-// does not exist, for parquet, for .json, and when nothing is found.
+// paths. kAuto goes by the endings: .jsonl and .ndjson are JSON lines, .txt, .md and what is named
+// outright are text, each also with .gz or .zst behind. In directories hidden entries are left
+// alone and other endings are passed over with a warning that counts them. Throws Error(kBadInput)
+// for a path that does not exist, for parquet, for .json, and when nothing is found.
 std::vector<InputFile> find_inputs(const std::vector<std::string>& inputs, InputFormat format);
 
 }  // namespace laplace

@@ -237,6 +237,10 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
   if (text.empty() || text.front() != '{') {
     fail_input(source, " has a header that does not begin with '{'; it is not a safetensors file");
   }
+  // The parser would take one for the end of the text, whatever follows.
+  if (text.find('\0') != std::string_view::npos) {
+    fail_input(source, " has a zero byte in its header; fill it up with spaces");
+  }
   SafetensorsHeader header;
   HeaderReader reader(&header, source);
   Json::sax_parse(text.begin(), text.end(), &reader);

@@ -56,6 +56,7 @@ struct BpeTrainer::Counts {
       sorted[BytesHash()(entry.first) % kParts].emplace_back(entry);
     }
     for (size_t i = 0; i < kParts; ++i) {
+      if (sorted[i].empty()) continue;
       const std::lock_guard lock(parts[i].mutex);
       for (const auto& [piece, count] : sorted[i]) {
         const auto at = parts[i].counts.find(piece);

@@ -45,6 +45,10 @@ Tree parse_tree(std::string_view text, const std::string& source) {
     }
     return true;
   };
+  // The parser would take one for the end of the text, whatever follows.
+  if (text.find('\0') != std::string_view::npos) {
+    fail_input(source, " is not valid JSON: it holds a zero byte");
+  }
   try {
     return Tree::parse(text.begin(), text.end(), watch);
   } catch (const Tree::exception& error) {

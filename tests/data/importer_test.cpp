@@ -162,6 +162,7 @@ TEST(Importer, BadLinesAreNamedOrSkipped) {
       {"{\"text\":3}", "not a string"},
       {"{\"text\":\"\xFF\"}", "not valid JSON"},
       {"{\"text\":\"a\"} x", "not valid JSON"},
+      {std::string("{\"text\":\"a\"}\0x", 14), "not valid JSON"},
       {"{\"text\":\"" + std::string(2000, 'x') + "\"}", "longer than 1000"}};
   for (const auto& [line, why] : cases) {
     write_file_atomic(scratch / "a.jsonl",
@@ -171,6 +172,53 @@ TEST(Importer, BadLinesAreNamedOrSkipped) {
     expect_bad_input([&] { documents_of(options); }, {"a.jsonl, line 3", why, "--skip-bad"});
     options.skip_bad = true;
     EXPECT_EQ(documents_of(options), (std::vector<std::string>{"good", "(bad)", "2"}));
+  }
+}
+
+TEST(Importer, LeavesOutTheMarkOfUtf8) {
+  const ScratchDirectory scratch;
+  const std::string mark = "\xEF\xBB\xBF";
+  for (const std::string& text : {std::string("abc\n"), std::string("\xC3\xA9"), std::string(),
+                                  mark, std::string(20000, 'x')}) {
+    write_file_atomic(scratch / "a.txt", mark + text);
+    const auto documents = documents_of(from({scratch / "a.txt"}));
+    EXPECT_EQ(documents, text.empty() ? std::vector<std::string>{} : std::vector{text});
+  }
+  for (const char* name : {"a.jsonl", "a.ndjson", "a.jsonl.gz"}) {
+    const std::string lines = mark + "\r\n" + kLines;
+    write_file_atomic(scratch / name, std::string_view(name).ends_with("gz") ? gzip(lines) : lines);
+    EXPECT_EQ(documents_of(from({scratch / name})),
+              (std::vector<std::string>{"one\n", "\xC3\xA9", ""}));
+  }
+  // Where it is said to be text, every byte is.
+  ImportOptions options = from({scratch / "a.ndjson"});
+  options.format = InputFormat::kText;
+  EXPECT_EQ(documents_of(options), std::vector<std::string>{mark + "\r\n" + kLines});
+}
+
+TEST(Importer, RefusesWhatIsNoText) {
+  const ScratchDirectory scratch;
+  const std::string zeros("PK\3\4\0\0 anything", 15);
+  const std::pair<std::string, std::string> cases[] = {
+      {std::string("\xFF\xFE"
+                   "a\0b\0",
+                   6),
+       "UTF-16"},
+      {std::string("\xFE\xFF\0a\0b", 6), "UTF-16"},
+      {std::string("a\0b\0", 4), "zero bytes"},
+      {zeros, "zero bytes"},
+      {zstd(some_text(20000)), "zero bytes"},
+  };
+  for (const auto& [bytes, why] : cases) {
+    for (const char* name : {"a.txt", "a.md", "named.bin", "texts.tar"}) {
+      write_file_atomic(scratch / name, bytes);
+      expect_bad_input([&] { documents_of(from({scratch / name})); }, {name, why});
+      ImportOptions as_it_is = from({scratch / name});
+      as_it_is.format = InputFormat::kText;
+      EXPECT_EQ(documents_of(as_it_is), std::vector<std::string>{bytes});
+    }
+    write_file_atomic(scratch / "a.txt.gz", gzip(bytes));
+    expect_bad_input([&] { documents_of(from({scratch / "a.txt.gz"})); }, {"a.txt.gz", why});
   }
 }
 

@@ -174,6 +174,7 @@ std::vector<BadFile> bad_files() {
       {"no header", file_bytes("", 0), "does not begin with '{'"},
       {"json cut", file_bytes(R"({"a":)", 0), "not valid JSON"},
       {"text behind", file_bytes("{}x", 0), "not valid JSON"},
+      {"text behind a zero", file_bytes(std::string("{}\0x", 4), 0), "zero byte"},
       {"invalid UTF-8", file_bytes("{\"\xff\":{}}", 0), "not valid JSON"},
       {"data cut", good.substr(0, good.size() - 1), "cut short"},
       {"bytes behind", good + "x", "holds 9 bytes of data"},

@@ -196,6 +196,7 @@ TEST(TokenizerJson, RefusesWhatIsNoSuchFile) {
   refusal("{}");
   refusal("{\"a\": 1, \"a\": 2}");
   refusal("\xFF\xFE");
+  EXPECT_THAT(refusal(whole + std::string("\0x", 2)), HasSubstr("zero byte"));
   refusal(std::string(100000, '['));
   std::string objects;
   for (int i = 0; i < 100000; ++i) objects += "{\"a\":";
