@@ -87,12 +87,12 @@ def check_recipes(program: Program) -> None:
     for line in ('config = "config.json"', 'data = "data"', "seq-length = 32", "nesterov = false"):
         assert f"\n{line}\n" in got, (line, got)
     for lines, says in (
-        ("steps = 2\nsteps = 3\n", "line 2: the key \"steps\" stands there twice"), ("steps = [2]\n", "line 1"),
-        ("[train]\n", "no sections"), ("\n[[train]]\n", "line 2"), ("schedule = wsd\n", "double quotes"),
-        ("schedule = \"wsd\n", "closing"), ("nesterov\n", "no ="), ("steps =\n", "missing"), ("steps = 2 3\n", "one value"),
-        ("= 2\n", "no key"), ("config = \"\"\"x\n\"\"\"\n", "several lines"), ("config = \"C:\\qwerty\"\n", "escape"),
-        ("config = \"\\ud800\"\n", "escape"), ("a.b = 1\n", "a.b"), ("steps = 1x\n", "steps"), ("steps = 2.5\n", "steps"),
-        ("steps = { x = 1 }\n", "list or table"), ("stepz = 1\n", "did you mean \"steps\""), ("config = \"\\\n", "escape"),
+        ("steps = 2\nsteps = 3\n", "line 2"), ("steps = [2]\n", "line 1"), ("[train]\n", "no sections"),
+        ("\n[[train]]\n", "line 2"), ("schedule = wsd\n", "line 1"), ("schedule = \"wsd\n", "line 1"),
+        ("nesterov\n", "line 1"), ("\nsteps =\n", "line 2"), ("steps = 2 3\n", "line 1"), ("= 2\n", "line 1"),
+        ("config = \"C:\\qwerty\"\n", "escape"), ("config = \"\\ud800\"\n", "line 1"), ("a.b = 1\n", "line 1"),
+        ("steps = 1x\n", "line 1"), ("steps = 2.5\n", "steps"), ("steps = { x = 1 }\n", "no lists"),
+        ("stepz = 1\n", "did you mean \"steps\""), ("config = \"\\\n", "line 1"), ("steps = 2026-11-30\n", "is a date"),
     ):
         with_lines(lines)
         program.refuse("train", "--recipe", "recipe.toml", "--data", "data", "--out", "refused", says=says)
