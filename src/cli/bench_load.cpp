@@ -2,6 +2,7 @@
 #include "cli/bench_load.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <condition_variable>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/process.h"
 
 namespace laplace::cli {
 
@@ -31,11 +33,16 @@ struct Finished {
 
 class Client : public Sink {
  public:
-  Client(Finished& finished, int64_t tokens) : finished_(finished) {
-    times.reserve(size_t(tokens));
+  // Room for so many tokens is touched now, so that it does not look like the engine's later.
+  Client(Finished& finished, int64_t tokens) : times(size_t(tokens)), finished_(finished) {
+    times.clear();
   }
   void on_token(int, const TokenResult&, std::string_view) override {
     times.push_back(Clock::now());
+    received.store(int64_t(times.size()), std::memory_order_relaxed);
+  }
+  void on_snapshot(int, int64_t, std::shared_ptr<const SequenceSnapshot> state) override {
+    snapshot = std::move(state);
   }
   void on_finish(int, const Finish& finish) override {
     const std::lock_guard lock(finished_.mutex);
@@ -45,16 +52,25 @@ class Client : public Sink {
   }
 
   Clock::time_point submitted;
-  Times times;
+  Times times;  // to be read when it has finished
+  std::atomic<int64_t> received{0};
+  std::shared_ptr<const SequenceSnapshot> snapshot;
 
  private:
   Finished& finished_;
 };
 
+// False when `count` had not ended after `most`.
+bool wait_for(Finished& finished, int64_t count, std::chrono::milliseconds most) {
+  std::unique_lock lock(finished.mutex);
+  return finished.changed.wait_for(lock, most, [&] { return finished.count >= count; });
+}
+
 Request make_request(const EngineModel& model, const Load& load, int64_t number) {
   std::mt19937_64 random(load.seed + uint64_t(number));
   Request request;
-  for (int64_t i = 0; i < load.prompt_tokens; ++i) {
+  request.from = load.from;
+  for (int64_t i = 0; i < (load.from ? 0 : load.prompt_tokens); ++i) {
     request.prompt.push_back(TokenId(random() % uint64_t(model.config.vocab_size)));
   }
   request.max_tokens = load.output_tokens;
@@ -118,13 +134,72 @@ LoadResult run_load(Engine& engine, const Load& load) {
     clients.back()->submitted = Clock::now();
     engine.submit(std::move(request), clients.back());
   }
-  {
-    std::unique_lock lock(finished.mutex);
-    finished.changed.wait(lock, [&] { return finished.count == load.requests; });
-    if (!finished.error.empty()) fail(finished.error);
+  const int64_t tenth = load.requests * load.output_tokens / 10;
+  while (!wait_for(finished, load.requests, std::chrono::milliseconds(200))) {
+    if (engine.stats().generated_tokens - out.before.generated_tokens < tenth) continue;
+    const int64_t resident = resident_bytes();
+    if (out.resident_early == 0) out.resident_early = resident;
+    out.resident_later = std::max(out.resident_later, resident);
   }
+  if (!finished.error.empty()) fail(finished.error);
   out.after = engine.stats();
   add_times(clients, &out);
+  return out;
+}
+
+std::shared_ptr<const SequenceSnapshot> state_after(Engine& engine, int64_t tokens, uint64_t seed) {
+  Finished finished;
+  const auto client = std::make_shared<Client>(finished, 0);
+  Request request = make_request(engine.model(), {.prompt_tokens = tokens, .seed = seed}, 0);
+  request.max_tokens = 0;
+  request.snapshot_at = {tokens};
+  engine.submit(std::move(request), client);
+  while (!wait_for(finished, 1, std::chrono::seconds(1))) {
+  }
+  if (!finished.error.empty()) fail(finished.error);
+  return client->snapshot;
+}
+
+BesideResult run_beside(Engine& engine, const Load& load, int64_t decoding) {
+  constexpr int64_t kForever = int64_t{1} << 60, kRoom = 1 << 16;
+  constexpr auto kSoon = std::chrono::milliseconds(5);
+  BesideResult out;
+  Finished finished, prompt_finished;
+  std::vector<std::shared_ptr<Client>> clients;
+  std::vector<RequestId> ids;
+  for (int64_t i = 0; i < decoding; ++i) {
+    Load one = load;
+    one.prompt_tokens = 16;
+    one.output_tokens = kForever;
+    clients.push_back(std::make_shared<Client>(finished, kRoom));
+    ids.push_back(engine.submit(make_request(engine.model(), one, i), clients.back()));
+  }
+  const auto have_enough = [&] {
+    return std::ranges::all_of(
+        clients, [&](const auto& client) { return client->received >= load.output_tokens; });
+  };
+  while (!have_enough()) std::this_thread::sleep_for(kSoon);
+  const auto prompt = std::make_shared<Client>(prompt_finished, 1);
+  Load one = load;
+  one.output_tokens = 1;
+  Request request = make_request(engine.model(), one, decoding);
+  const auto begin = Clock::now();
+  engine.submit(std::move(request), prompt);
+  while (!wait_for(prompt_finished, 1, std::chrono::seconds(1))) {
+  }
+  const auto end = Clock::now();
+  for (const RequestId id : ids) engine.cancel(id);
+  while (!wait_for(finished, decoding, std::chrono::seconds(1))) {
+  }
+  out.seconds = seconds_between(begin, end);
+  for (const auto& client : clients) {
+    for (size_t i = 1; i < client->times.size(); ++i) {
+      const auto time = client->times[i];
+      if (time > end) break;
+      (time <= begin ? out.before : out.during)
+          .push_back(seconds_between(client->times[i - 1], time));
+    }
+  }
   return out;
 }
 

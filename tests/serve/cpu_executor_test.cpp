@@ -88,17 +88,7 @@ TEST_P(EveryKernel, OddShapesAgreeWithTheDecoder) {
   config.vocab_size = 101;
   config.conv_kernel = 3;
   const auto source = random_weights(config, 3);
-  std::vector<at::Tensor> weights;
-  for (const ParameterSpec& spec : parameter_table(config)) {
-    at::Tensor w = at::empty(spec.shape, at::kFloat);
-    const bool vector = spec.shape.size() == 1;
-    for (int64_t r = 0; r < (vector ? 1 : spec.rows()); ++r) {
-      source->read(spec.name, r,
-                   w.mutable_data_ptr<float>() + r * (vector ? spec.numel() : spec.row_size()));
-    }
-    weights.push_back(w);
-  }
-  const Decoder decoder(config, weights);
+  const Decoder decoder(config, testing::weights_from(*source, config));
   std::vector<TokenId> ids;
   for (int i = 0; i < 70; ++i) ids.push_back((i * 31 + i * i / 7) % 101);
   const std::vector<int64_t> wide(ids.begin(), ids.end());

@@ -6,7 +6,6 @@
 
 #include <cmath>
 
-#include "base/process.h"
 #include "engine_support.h"
 #include "serve/engine/scheduler.h"
 
@@ -361,27 +360,6 @@ TEST_F(EngineTest, LongPromptsDoNotStallOthers) {
   EXPECT_EQ(other->finished(), 1);  // half of the budget was its own
   EXPECT_EQ(one->finished(), 0);
   EXPECT_EQ(decoding->heard[0].tokens.size(), 5U);
-}
-
-TEST_F(EngineTest, MemoryStaysFlat) {
-  Request request = simple(1000);
-  request.sampling.repetition_penalty = 1.1;
-  request.top_log_probs = 2;
-  class Counter : public Sink {
-   public:
-    void on_token(int, const TokenResult&, std::string_view) override {}
-    void on_finish(int, const Finish&) override { done = true; }
-    std::atomic<bool> done{false};
-  };
-  int64_t early = 0, largest = 0;
-  for (int i = 0; i < 40; ++i) {
-    const auto counter = std::make_shared<Counter>();
-    engine_->submit(request, counter);
-    while (!counter->done) std::this_thread::yield();
-    if (i == 5) early = resident_bytes();
-    if (i > 5) largest = std::max(largest, resident_bytes());
-  }
-  EXPECT_LE(largest - early, 1'000'000);
 }
 
 TEST(EngineDtypes, Names) {

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,13 @@ enum class EngineDtype { kAuto, kFloat32, kBfloat16, kInt8 };
 EngineDtype parse_engine_dtype(std::string_view name);
 std::string_view engine_dtype_name(EngineDtype dtype);
 
+// One step, for those who measure.
+struct StepReport {
+  double seconds = 0;  // planning, computing, sampling, telling the sinks
+  int64_t decode_rows = 0, prefill_rows = 0;
+  int64_t running = 0, waiting = 0;  // sequences with and without a slot, after it
+};
+
 struct EngineOptions {
   std::string device = "cpu";  // any other: portable operators on a device of LibTorch
   EngineDtype dtype = EngineDtype::kAuto;
@@ -48,6 +56,8 @@ struct EngineOptions {
   double memory_share = 0.85;  // of the available memory that weights and slots may take
   bool quiet = false;          // no line on the log about slots and memory
   bool poison = false;         // tests: freed slots are filled with NaN
+  // After each step, on its replica's thread: must be quick, must not throw.
+  std::function<void(const StepReport&)> on_step = {};
 };
 
 // Everything about a model that is not weights.

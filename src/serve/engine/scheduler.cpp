@@ -35,22 +35,22 @@ Scheduler::Scheduler(const EngineModel& model, Executor& executor, const EngineO
       prefill_budget_(std::max<int64_t>(options.prefill_budget, 1)),
       max_swapped_(std::max<int64_t>(4, executor.slots() / 8)),
       time_slice_(options.time_slice),
+      on_step_(options.on_step),
       free_slots_(size_t(executor.slots())) {
   std::iota(free_slots_.rbegin(), free_slots_.rend(), 0);  // the first slot is taken first
   stats_.slots_total = executor.slots();
+  // Room for every slot's logits: a wider batch than any before moves nothing.
+  logits_.reserve(size_t(executor.slots() * model.config.vocab_size));
 }
 
 Scheduler::~Scheduler() = default;
 
 void Scheduler::add(std::shared_ptr<Job> job) {
-  auto sequence = std::make_unique<Sequence>(job, 0, model_.config.vocab_size);
+  auto sequence = std::make_unique<Sequence>(job, 0);
   const Request& request = sequence->request();
   sequence->order = next_order_++;
   sequence->from = request.from;
-  if (request.from) {
-    sequence->position = request.from->position;
-    restore(request.from->counts, &sequence->counts);
-  }
+  if (request.from) sequence->position = request.from->position;
   if (model_.tokenizer) sequence->text.emplace(*model_.tokenizer, request.stops);
   waiting_.push_back(std::move(sequence));
 }
@@ -148,6 +148,10 @@ void Scheduler::enter(SequencePtr sequence) {
   entering.had_slot = true;
   entering.since_admitted = 0;
   running_.push_back(std::move(sequence));
+  if (!entering.counts) {
+    entering.counts.emplace(model_.config.vocab_size);
+    if (entering.from) restore(entering.from->counts, &*entering.counts);
+  }
   if (!entering.swapped.empty()) {
     executor_.load(entering.slot, entering.swapped);
     entering.swapped = {};
@@ -186,7 +190,7 @@ std::shared_ptr<const SequenceSnapshot> Scheduler::snapshot_of(const Sequence& s
   snapshot->slot.resize(size_t(model_.config.state_bytes()) / sizeof(float));
   executor_.save(sequence.slot, snapshot->slot);
   snapshot->logits.assign(logits.begin(), logits.end());
-  snapshot->counts = sparse(sequence.counts);
+  snapshot->counts = sparse(*sequence.counts);
   snapshot->position = sequence.position;
   return snapshot;
 }
@@ -196,12 +200,11 @@ void Scheduler::fork(Sequence& sequence, std::span<const float> logits) {
   const auto snapshot = sequence.from ? sequence.from : snapshot_of(sequence, logits);
   sequence.job->forked = true;
   for (int i = 1; i < sequence.request().n; ++i) {
-    auto other = std::make_unique<Sequence>(sequence.job, i, model_.config.vocab_size);
+    auto other = std::make_unique<Sequence>(sequence.job, i);
     other->order = sequence.order;
     other->fed = sequence.fed;
     other->position = sequence.position;
     other->next_snapshot = sequence.next_snapshot;
-    other->counts = sequence.counts;
     other->text = sequence.text;
     other->from = snapshot;
     waiting_.push_back(std::move(other));

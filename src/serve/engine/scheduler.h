@@ -86,6 +86,7 @@ class Scheduler {
   const EngineModel& model_;
   Executor& executor_;
   const int64_t prefill_budget_, max_swapped_, time_slice_;
+  const std::function<void(const StepReport&)> on_step_;
   std::vector<int64_t> free_slots_;
   std::vector<SequencePtr> running_;  // with a slot
   std::vector<SequencePtr> waiting_;  // without

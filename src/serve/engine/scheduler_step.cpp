@@ -36,7 +36,12 @@ void Scheduler::step() {
   }
   sweep();
   ++stats_.steps;
-  stats_.step_seconds += watch.seconds();
+  const double seconds = watch.seconds();
+  stats_.step_seconds += seconds;
+  if (on_step_) {
+    on_step_({seconds, stats_.last_decode_rows, stats_.last_prefill_rows, int64_t(running_.size()),
+              int64_t(waiting_.size())});
+  }
 }
 
 void Scheduler::plan() {
@@ -136,12 +141,12 @@ void Scheduler::account() {
   for (const auto& [sequence, count] : fed_) {
     sequence->position += count;
     if (sequence->pending >= 0) {
-      sequence->counts.add_output(sequence->pending);
+      sequence->counts->add_output(sequence->pending);
       sequence->pending = -1;
       continue;
     }
     const auto& prompt = sequence->request().prompt;
-    for (int64_t i = 0; i < count; ++i) sequence->counts.add_prompt(prompt[sequence->fed++]);
+    for (int64_t i = 0; i < count; ++i) sequence->counts->add_prompt(prompt[sequence->fed++]);
     stats_.prompt_tokens += count;
   }
 }
@@ -165,7 +170,7 @@ void Scheduler::pick_row(Row& row) const {
                         .end_of_text = model_.end_of_text};
   try {
     row.picked =
-        pick_token(row.logits, rules, sequence.counts, sequence.generated, sequence.position);
+        pick_token(row.logits, rules, *sequence.counts, sequence.generated, sequence.position);
     row.result = result_of(row.logits, row.picked, request.top_log_probs);
   } catch (const std::exception& error) {
     row.error = error.what();

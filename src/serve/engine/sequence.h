@@ -35,14 +35,14 @@ struct Sequence {
   int64_t since_admitted = 0;  // tokens picked since it got its slot
   TokenId pending = -1;        // picked and reported, not fed yet
   size_t next_snapshot = 0;    // of snapshot_at
-  TokenCounts counts;
+  // From its first slot on: who waits takes no table.
+  std::optional<TokenCounts> counts;
   std::optional<TextStream> text;
   std::vector<float> swapped;                    // the state, while it has no slot but had one
   std::shared_ptr<const SequenceSnapshot> from;  // where it begins, until it has a slot
   std::optional<Finish> ending;  // it ends with this, once `pending` is fed (snapshot_at_end)
 
-  Sequence(std::shared_ptr<Job> owner, int which, int64_t vocab_size)
-      : job(std::move(owner)), index(which), counts(vocab_size) {}
+  Sequence(std::shared_ptr<Job> owner, int which) : job(std::move(owner)), index(which) {}
 
   const Request& request() const { return job->request; }
   int priority() const { return job->request.priority; }

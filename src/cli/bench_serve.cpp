@@ -1,0 +1,144 @@
+// bench serve: requests that come at random times, beside the same requests in fixed batches; and
+// bench prefill --beside: a long prompt beside sequences that decode.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "cli/bench_engine.h"
+
+namespace laplace::cli {
+
+namespace {
+
+// What the engine did in some steps.
+struct Work {
+  double seconds = 0;
+  double rows = 0;  // of decoding sequences, a step
+  double tokens_per_second = 0;
+};
+
+Work work_of(const std::vector<StepReport>& steps, int64_t generated) {
+  Work out;
+  for (const StepReport& step : steps) {
+    out.seconds += step.seconds;
+    out.rows += double(step.decode_rows);
+  }
+  out.rows /= double(steps.size());
+  out.tokens_per_second = double(generated) / out.seconds;
+  return out;
+}
+
+// About as many requests, so many at a time: all begin together, and the next begin when all are
+// done.
+Work fixed_batches(const Bench& bench, const BenchOptions& options, int64_t width) {
+  Load load = options.load;
+  load.requests = width;
+  load.rate = 0;
+  bench.steps->take();
+  int64_t generated = 0;
+  for (int64_t done = 0; done < options.load.requests; done += width) {
+    generated += run_load(*bench.engine, load).generated;
+  }
+  return work_of(bench.steps->take(), generated);
+}
+
+// The rate of fixed batches at `rows`, between those of the whole widths around it.
+double fixed_rate(const Bench& bench, const BenchOptions& options, double rows) {
+  const auto narrow = std::max<int64_t>(int64_t(rows), 1);
+  if (narrow + 1 > bench.engine->slots()) {
+    fail_input("the mean width is ", rows, ", more than the slots can hold (",
+               bench.engine->slots(), "); give more slots or a lower --rate");
+  }
+  const Work below = fixed_batches(bench, options, narrow);
+  const Work above = fixed_batches(bench, options, narrow + 1);
+  const double part = (rows - below.rows) / (above.rows - below.rows);
+  return below.tokens_per_second + part * (above.tokens_per_second - below.tokens_per_second);
+}
+
+void add_percentiles(const char* name, const std::vector<double>& values, Json& figures) {
+  figures[cat(name, "_p50")] = percentile(values, 0.5);
+  figures[cat(name, "_p99")] = percentile(values, 0.99);
+  figures[cat(name, "_max")] = percentile(values, 1);
+}
+
+// The steps of the first minute from the engine's very first on, and how full it was.
+void add_steps(const std::vector<StepReport>& steps, Json& figures) {
+  constexpr double kMinute = 60;
+  std::vector<double> seconds;
+  double clock = 0;
+  StepReport most, slowest;
+  for (const StepReport& step : steps) {
+    most.running = std::max(most.running, step.running);
+    most.waiting = std::max(most.waiting, step.waiting);
+    if (clock < kMinute && step.seconds > slowest.seconds) slowest = step;
+    if (clock < kMinute) seconds.push_back(step.seconds);
+    clock += step.seconds;
+  }
+  figures["most_running"] = most.running;
+  figures["most_waiting"] = most.waiting;
+  const double median = percentile(seconds, 0.5);
+  figures["first_minute_step_p50"] = median;
+  figures["first_minute_step_max"] = slowest.seconds;
+  figures["first_minute_max_to_p50"] = slowest.seconds / median;
+  figures["slowest_step_rows"] = {{"decode", slowest.decode_rows},
+                                  {"prefill", slowest.prefill_rows}};
+}
+
+}  // namespace
+
+void bench_arrivals(const BenchOptions& options) {
+  const Bench bench = open_bench(options, options.slots, true);
+  const LoadResult result = run_load(*bench.engine, options.load);
+  const auto steps = bench.steps->take();
+  Work work = work_of(steps, result.generated);
+  Json figures = {{"engine", bench.engine->description()},
+                  {"requests", options.load.requests},
+                  {"failed", result.after.failed},
+                  {"slots", bench.engine->slots()},
+                  {"output_tokens_per_second", double(result.generated) / result.seconds},
+                  {"seconds", result.seconds},
+                  {"step_seconds", work.seconds},
+                  {"mean_decode_rows", work.rows},
+                  {"swaps", result.after.swaps_out}};
+  add_percentiles("first_token", result.first_token, figures);
+  add_percentiles("inter_token", result.inter_token, figures);
+  add_steps(steps, figures);
+  std::vector<double> shares, rates, fixed_rates;
+  for (int64_t round = 0; round < options.fixed_rounds; ++round) {
+    fixed_rates.push_back(fixed_rate(bench, options, work.rows));
+    const LoadResult again = run_load(*bench.engine, options.load);
+    work = work_of(bench.steps->take(), again.generated);
+    rates.push_back(work.tokens_per_second);
+    shares.push_back(rates.back() / fixed_rates.back());
+  }
+  if (!shares.empty()) {
+    figures["busy_tokens_per_second"] = percentile(rates, 0.5);
+    figures["fixed_tokens_per_second"] = percentile(fixed_rates, 0.5);
+    figures["share_of_fixed"] = percentile(shares, 0.5);
+  }
+  print_figures(figures, options.json);
+}
+
+void bench_long_prompt(const BenchOptions& options) {
+  const Bench bench = open_bench(options, options.beside + 1, true);
+  Load alone = options.load;
+  alone.requests = 1;
+  alone.output_tokens = 1;
+  alone.prompt_tokens = 5 * options.budget;
+  run_load(*bench.engine, alone);
+  const double budget_step = percentile(seconds_of(bench.steps->take(), 0, options.budget), 0.5);
+  const BesideResult result = run_beside(*bench.engine, options.load, options.beside);
+  const double before = percentile(result.before, 0.99), during = percentile(result.during, 0.99);
+  Json figures = {{"engine", bench.engine->description()},
+                  {"decoding", options.beside},
+                  {"prompt_tokens", options.load.prompt_tokens},
+                  {"prompt_seconds", result.seconds},
+                  {"budgeted_step", budget_step}};
+  add_percentiles("inter_token_before", result.before, figures);
+  add_percentiles("inter_token_during", result.during, figures);
+  figures["p99_rise_in_budgeted_steps"] = (during - before) / budget_step;
+  print_figures(figures, options.json);
+}
+
+}  // namespace laplace::cli
