@@ -7,10 +7,10 @@ namespace laplace::cli {
 
 namespace {
 
-// Seconds of a token's step after each context, one figure a pair.
-using Samples = std::vector<std::vector<double>>;
+// The steps after each context, turn by turn.
+using Turns = std::vector<std::vector<std::vector<TimedStep>>>;
 
-Samples measure(const Bench& bench, const BenchOptions& options) {
+Turns measure(const Bench& bench, const BenchOptions& options) {
   std::vector<Load> loads;
   for (const int64_t context : options.contexts) {
     loads.push_back(options.load);
@@ -18,18 +18,42 @@ Samples measure(const Bench& bench, const BenchOptions& options) {
     loads.back().from = state_after(*bench.engine, context, options.load.seed);
     run_load(*bench.engine, loads.back());  // nothing is new any more
   }
-  Samples out(loads.size());
+  Turns out(loads.size());
   for (int64_t pair = 0; pair < options.pairs; ++pair) {
     for (size_t i = 0; i < loads.size(); ++i) {
       // There and back, so that a drift of the machine hits all alike.
       const size_t which = pair % 2 == 0 ? i : loads.size() - 1 - i;
       bench.steps->take();
       run_load(*bench.engine, loads[which]);
-      const auto steps = seconds_of(bench.steps->take(), options.batch, 0);
-      out[which].push_back(percentile(steps, 0.5));
+      out[which].push_back(bench.steps->take());
     }
   }
   return out;
+}
+
+// The median step of each turn: the cost of one token of each sequence.
+std::vector<double> medians(const std::vector<std::vector<TimedStep>>& turns, StepTime time,
+                            int64_t batch) {
+  std::vector<double> out;
+  for (const auto& steps : turns) out.push_back(percentile(times_of(steps, time, batch, 0), 0.5));
+  return out;
+}
+
+void add_costs(const Turns& turns, const BenchOptions& options, StepTime time,
+               const std::string& unit, Json& figures) {
+  const auto base = medians(turns[0], time, options.batch);
+  for (size_t i = 0; i < turns.size(); ++i) {
+    const auto costs = medians(turns[i], time, options.batch);
+    const std::string name = cat("after_", options.contexts[i], "_", unit);
+    figures[name] = percentile(costs, 0.5);
+    if (i == 0) continue;
+    std::vector<double> more;
+    for (size_t pair = 0; pair < costs.size(); ++pair) {
+      more.push_back(100 * (costs[pair] / base[pair] - 1));
+    }
+    figures[name + "_percent_more"] = percentile(more, 0.5);
+    figures[name + "_percent_more_quartiles"] = {percentile(more, 0.25), percentile(more, 0.75)};
+  }
 }
 
 }  // namespace
@@ -39,21 +63,13 @@ void bench_contexts(const BenchOptions& options) {
     if (context < 1) fail_input("--context has ", context, ", but must be tokens, at least 1");
   }
   const Bench bench = open_bench(options, options.batch, true);
-  const Samples samples = measure(bench, options);
+  const Turns turns = measure(bench, options);
   Json figures = {{"engine", bench.engine->description()},
                   {"sequences", options.batch},
                   {"pairs", options.pairs}};
-  for (size_t i = 0; i < samples.size(); ++i) {
-    std::vector<double> ratios;
-    for (size_t pair = 0; pair < samples[i].size(); ++pair) {
-      ratios.push_back(samples[i][pair] / samples[0][pair]);
-    }
-    const std::string name = cat("after_", options.contexts[i]);
-    figures[name + "_seconds"] = percentile(samples[i], 0.5);
-    if (i == 0) continue;
-    figures[name + "_percent_more"] = 100 * (percentile(ratios, 0.5) - 1);
-    figures[name + "_percent_more_quartiles"] = {100 * (percentile(ratios, 0.25) - 1),
-                                                 100 * (percentile(ratios, 0.75) - 1)};
+  add_costs(turns, options, &TimedStep::seconds, "seconds", figures);
+  if (bench.threads == 1) {
+    add_costs(turns, options, &TimedStep::processor_seconds, "processor_seconds", figures);
   }
   print_figures(figures, options.json);
 }

@@ -1,6 +1,8 @@
 // See bench_engine.h.
 #include "cli/bench_engine.h"
 
+#include <ctime>
+
 #include "base/progress.h"
 #include "base/threads.h"
 #include "cli/model_options.h"
@@ -8,12 +10,21 @@
 
 namespace laplace::cli {
 
-std::vector<double> seconds_of(const std::vector<StepReport>& steps, int64_t decode_rows,
-                               int64_t prefill_rows) {
+void StepLog::add(const StepReport& step) {
+  thread_local double before = 0;
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  const double used = double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+  const std::lock_guard lock(mutex_);
+  steps_.push_back({step, used - std::exchange(before, used)});
+}
+
+std::vector<double> times_of(const std::vector<TimedStep>& steps, StepTime time,
+                             int64_t decode_rows, int64_t prefill_rows) {
   std::vector<double> out;
-  for (const StepReport& step : steps) {
+  for (const TimedStep& step : steps) {
     if (step.decode_rows == decode_rows && step.prefill_rows == prefill_rows) {
-      out.push_back(step.seconds);
+      out.push_back(step.*time);
     }
   }
   return out;

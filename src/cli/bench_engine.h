@@ -31,27 +31,34 @@ struct BenchOptions {
   bool json = false;
 };
 
+struct TimedStep : StepReport {
+  // Of the engine's thread, since its step before. With one thread that is what a step costs,
+  // however busy the machine is with other work.
+  double processor_seconds = 0;
+};
+
 // The engine's steps as they come; thread-safe.
 class StepLog {
  public:
-  void add(const StepReport& step) {
-    const std::lock_guard lock(mutex_);
-    steps_.push_back(step);
-  }
+  // On the engine's thread, after a step.
+  void add(const StepReport& step);
   // Those since the last call.
-  std::vector<StepReport> take() {
+  std::vector<TimedStep> take() {
     const std::lock_guard lock(mutex_);
     return std::exchange(steps_, {});
   }
 
  private:
   std::mutex mutex_;
-  std::vector<StepReport> steps_;
+  std::vector<TimedStep> steps_;
 };
 
-// The seconds of the steps of exactly so many rows; an empty vector where there was none.
-std::vector<double> seconds_of(const std::vector<StepReport>& steps, int64_t decode_rows,
-                               int64_t prefill_rows);
+// Which of a step's two times.
+using StepTime = double TimedStep::*;
+
+// The times of the steps of exactly so many rows; an empty vector where there was none.
+std::vector<double> times_of(const std::vector<TimedStep>& steps, StepTime time,
+                             int64_t decode_rows, int64_t prefill_rows);
 
 // A model with its engine, and what a measurement needs to know of it.
 struct Bench {

@@ -13,7 +13,7 @@ struct Load {
   int64_t requests = 1;
   int64_t prompt_tokens = 16, output_tokens = 64;
   std::shared_ptr<const SequenceSnapshot> from = {};  // where all begin instead of at a prompt
-  double rate = 0;                               // requests a second; 0: all at once
+  double rate = 0;                                    // requests a second; 0: all at once
   double burstiness = 1;  // shape of the gamma distribution between arrivals; 1: Poisson
   uint64_t seed = 1;
   double temperature = 0;

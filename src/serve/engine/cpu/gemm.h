@@ -27,11 +27,25 @@ struct Tiles {
   static constexpr int64_t kWidth = int64_t{P::kVectors} * kLanes;
   static constexpr int64_t kBlockSteps = 16384 / P::kStepBytes;  // 16 KB of weights
 
+  // Weights on their way from memory while a tile computes: what is needed `ahead` of step s is
+  // asked for at step s, `ahead_step` bytes further each time.
+  struct Ahead {
+    const std::byte* from;
+    int64_t step;
+  };
+
+  // Several panels are read once, into L1; the block of one panel beside the next one's would not
+  // fit there.
+  template <int kPanels>
+  static void prefetch(const std::byte* line) {
+    __builtin_prefetch(line, 0, kPanels > 1 ? 3 : 2);
+  }
+
   // kPanels panels of kRows rows: acc [kPanels][rows][kWidth] (+)= x W^T over `steps` steps.
   template <int kRows, int kPanels>
   static void tile(const std::byte* w, int64_t panel_bytes, const std::byte* x, int64_t x_stride,
                    int64_t steps, const std::byte* header, int32_t* acc, int64_t acc_panel,
-                   bool first) {
+                   bool first, Ahead ahead) {
     Acc sums[kPanels][kRows][P::kVectors];
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
@@ -53,9 +67,8 @@ struct Tiles {
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
         typename P::Weight weights[P::kVectors];
-        const std::byte* const from = w + p * panel_bytes + s * P::kStepBytes;
-        if constexpr (kRows <= 2) __builtin_prefetch(from + 2048);
-        P::load(from, weights);
+        prefetch<kPanels>(ahead.from + p * panel_bytes + s * ahead.step);
+        P::load(w + p * panel_bytes + s * P::kStepBytes, weights);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
           const auto value = P::broadcast(x + r * x_stride + s * P::kStepX);
@@ -113,25 +126,38 @@ struct Tiles {
   }
 
   using Tile = void (*)(const std::byte*, int64_t, const std::byte*, int64_t, int64_t,
-                        const std::byte*, int32_t*, int64_t, bool);
+                        const std::byte*, int32_t*, int64_t, bool, Ahead);
   static constexpr Tile kTiles[] = {nullptr,    tile<1, 1>, tile<2, 1>, tile<3, 1>,
                                     tile<4, 1>, tile<5, 1>, tile<6, 1>};
   static_assert(P::kMaxRows <= 6);
 
-  // Few rows: kPanels panels at once, all of K.
+  // Few rows: kPanels panels at once, all of K. What lies ahead of the panels' last steps is the
+  // beginning of the next panels.
+  template <int kRows, int kPanels>
+  static void panels_of(const GemmArgs& a, const std::byte* panel, int32_t* acc) {
+    constexpr int64_t kAhead = 2048, kAheadSteps = kAhead / P::kStepBytes;
+    const std::byte* const w = panel + (P::kHeader ? kWidth * 4 : 0);
+    const int64_t most = a.steps > kAheadSteps ? a.steps - kAheadSteps : 0;
+    const int64_t rest = most * P::kStepBytes;
+    constexpr int64_t kAccPanel = kRows * kWidth;
+    tile<kRows, kPanels>(w, a.panel_bytes, a.x, a.x_stride, most, panel, acc, kAccPanel, true,
+                         {w + kAhead, P::kStepBytes});
+    tile<kRows, kPanels>(w + rest, a.panel_bytes, a.x + most * P::kStepX, a.x_stride,
+                         a.steps - most, panel, acc, kAccPanel, false,
+                         {panel + kPanels * a.panel_bytes, P::kStepBytes});
+  }
+
   template <int kRows, int kPanels>
   static void narrow(const GemmArgs& a, int64_t first, int64_t last, int32_t* acc) {
     constexpr int64_t kAccPanel = kRows * kWidth;
     while (first < last) {
       const std::byte* const panel = a.weights + first * a.panel_bytes;
-      const std::byte* const w = panel + (P::kHeader ? kWidth * 4 : 0);
       int64_t done = 1;
       if (last - first >= kPanels) {
         done = kPanels;
-        tile<kRows, kPanels>(w, a.panel_bytes, a.x, a.x_stride, a.steps, panel, acc, kAccPanel,
-                             true);
+        panels_of<kRows, kPanels>(a, panel, acc);
       } else {
-        tile<kRows, 1>(w, a.panel_bytes, a.x, a.x_stride, a.steps, panel, acc, kAccPanel, true);
+        panels_of<kRows, 1>(a, panel, acc);
       }
       for (int64_t p = 0; p < done; ++p) {
         for (int64_t r = 0; r < kRows; ++r) {
@@ -142,17 +168,23 @@ struct Tiles {
     }
   }
 
-  // Many rows: one panel, blocks of K, tiles of nearly equal height.
+  // Many rows: one panel, blocks of K, tiles of nearly equal height. Each tile asks for its share
+  // of the next block, which is the next panel's first after the last.
   static void wide(const GemmArgs& a, int64_t panel, int32_t* acc) {
     const std::byte* const header = a.weights + panel * a.panel_bytes;
     const std::byte* const w = header + (P::kHeader ? kWidth * 4 : 0);
     const int64_t tiles = (a.m + P::kMaxRows - 1) / P::kMaxRows;
+    const int64_t ahead_step = (P::kStepBytes + tiles - 1) / tiles;
     for (int64_t s = 0; s < a.steps; s += kBlockSteps) {
       const int64_t steps = a.steps - s < kBlockSteps ? a.steps - s : kBlockSteps;
+      const std::byte* const block = w + s * P::kStepBytes;
+      const std::byte* const next = block + steps * P::kStepBytes;
       for (int64_t t = 0; t < tiles; ++t) {
         const int64_t row = a.m * t / tiles, rows = a.m * (t + 1) / tiles - row;
-        kTiles[rows](w + s * P::kStepBytes, a.panel_bytes, a.x + row * a.x_stride + s * P::kStepX,
-                     a.x_stride, steps, header, acc + row * kWidth, 0, s == 0);
+        const bool more = t * ahead_step < P::kStepBytes;
+        kTiles[rows](block, a.panel_bytes, a.x + row * a.x_stride + s * P::kStepX, a.x_stride,
+                     steps, header, acc + row * kWidth, 0, s == 0,
+                     more ? Ahead{next + t * steps * ahead_step, ahead_step} : Ahead{block, 0});
       }
     }
     for (int64_t r = 0; r < a.m; ++r) finish(a, panel, r, acc + r * kWidth);
