@@ -1,5 +1,7 @@
 // bench decode --context: what a token costs after so many others. A state has a constant size, so
 // the cost should not depend on them; each context is measured in turn, again and again.
+#include <algorithm>
+
 #include "base/error.h"
 #include "cli/bench_engine.h"
 
@@ -10,7 +12,7 @@ namespace {
 // The steps after each context, turn by turn.
 using Turns = std::vector<std::vector<std::vector<TimedStep>>>;
 
-Turns measure(const Bench& bench, const BenchOptions& options) {
+Turns measure_turns(const Bench& bench, const BenchOptions& options) {
   std::vector<Load> loads;
   for (const int64_t context : options.contexts) {
     loads.push_back(options.load);
@@ -39,14 +41,26 @@ std::vector<double> medians(const std::vector<std::vector<TimedStep>>& turns, St
   return out;
 }
 
+// The best step of all turns: what is left when no other work was in the way.
+double best(const std::vector<std::vector<TimedStep>>& turns, StepTime time, int64_t batch) {
+  double out = 1e30;
+  for (const auto& steps : turns) {
+    for (const double cost : times_of(steps, time, batch, 0)) out = std::min(out, cost);
+  }
+  return out;
+}
+
 void add_costs(const Turns& turns, const BenchOptions& options, StepTime time,
                const std::string& unit, Json& figures) {
   const auto base = medians(turns[0], time, options.batch);
   for (size_t i = 0; i < turns.size(); ++i) {
     const auto costs = medians(turns[i], time, options.batch);
     const std::string name = cat("after_", options.contexts[i], "_", unit);
+    const double least = best(turns[i], time, options.batch);
     figures[name] = percentile(costs, 0.5);
+    figures[name + "_best"] = least;
     if (i == 0) continue;
+    figures[name + "_best_percent_more"] = 100 * (least / best(turns[0], time, options.batch) - 1);
     std::vector<double> more;
     for (size_t pair = 0; pair < costs.size(); ++pair) {
       more.push_back(100 * (costs[pair] / base[pair] - 1));
@@ -63,7 +77,7 @@ void bench_contexts(const BenchOptions& options) {
     if (context < 1) fail_input("--context has ", context, ", but must be tokens, at least 1");
   }
   const Bench bench = open_bench(options, options.batch, true);
-  const Turns turns = measure(bench, options);
+  const Turns turns = measure_turns(bench, options);
   Json figures = {{"engine", bench.engine->description()},
                   {"sequences", options.batch},
                   {"pairs", options.pairs}};

@@ -18,6 +18,13 @@ constexpr int64_t kMaxTaps = 64;  // ModelConfig's bound of conv_kernel
 
 int64_t padded(int64_t columns) { return (columns + 15) / 16 * 16 + 16; }
 
+// Pages that have been touched, so that the first steps do not wait for the system to zero them.
+PageBuffer touched(size_t bytes) {
+  PageBuffer out(bytes);
+  std::memset(out.data(), 0, bytes);
+  return out;
+}
+
 int64_t widest(const ModelConfig& c) {
   return std::max({c.hidden_size, c.value_width(), c.intermediate_size});
 }
@@ -36,7 +43,7 @@ int64_t CpuExecutor::workspace_bytes(const ModelConfig& c) {
 
 CpuExecutor::Buffer CpuExecutor::make_buffer(int64_t columns) {
   const int64_t stride = padded(columns);
-  return {PageBuffer(size_t(kPassRows * stride) * sizeof(float)), stride};
+  return {touched(size_t(kPassRows * stride) * sizeof(float)), stride};
 }
 
 CpuExecutor::CpuExecutor(std::shared_ptr<const CpuModel> model, int64_t slots, int threads,
@@ -57,7 +64,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const CpuModel> model, int64_t slots, i
   const cpu::Gemm& gemm = kernels_.gemm[size_t(model_->type())];
   const int64_t gla = 4 * (config().head_k_dim + config().head_v_dim);
   for (int i = 0; i < threads_.threads(); ++i) {
-    scratch_.emplace_back(size_t(std::max(gemm.scratch_bytes(kPassRows), gla)));
+    scratch_.push_back(touched(size_t(std::max(gemm.scratch_bytes(kPassRows), gla))));
   }
 }
 
