@@ -15,6 +15,7 @@
 #include "cli/model_options.h"
 #include "cli/run_request.h"
 #include "cli/verbs.h"
+#include "serve/engine/model_fingerprint.h"
 #include "serve/engine/state_file.h"
 
 namespace laplace::cli {

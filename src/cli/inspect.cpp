@@ -189,7 +189,7 @@ Json weights_json(const WeightFiles& weights, bool stats) {
     Json tensors = Json::array();
     for (const TensorInfo& info : file.tensors()) {
       tensors.push_back({{"name", info.name},
-                         {"dtype", safetensors_dtype(info.dtype)},
+                         {"dtype", dtype_name(info.dtype)},
                          {"shape", info.shape},
                          {"bytes", info.bytes()}});
       if (stats) tensors.back()["stats"] = statistics_json(measure(file.tensor(info.name)));
@@ -203,8 +203,7 @@ Json weights_json(const WeightFiles& weights, bool stats) {
 
 void print_tensor(const SafetensorsFile& file, const TensorInfo& info, bool stats) {
   std::cout << strf("%-36s %-8s %-22s %16s", printable(info.name).c_str(),
-                    std::string(safetensors_dtype(info.dtype)).c_str(),
-                    shape_text(info.shape).c_str(),
+                    std::string(dtype_name(info.dtype)).c_str(), shape_text(info.shape).c_str(),
                     with_commas(static_cast<int64_t>(info.bytes())).c_str());
   if (stats) {
     const Statistics s = measure(file.tensor(info.name));

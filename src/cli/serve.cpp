@@ -11,7 +11,7 @@
 #include "cli/model_options.h"
 #include "cli/verbs.h"
 #include "serve/engine/engine.h"
-#include "serve/engine/state_file.h"
+#include "serve/engine/model_fingerprint.h"
 #include "serve/http/run_server.h"
 #include "serve/sessions/session_manager.h"
 

@@ -3,12 +3,33 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <unordered_set>
 
 #include "base/error.h"
 
 namespace laplace {
+
+namespace {
+
+// In the order of TensorDtype.
+constexpr std::array<at::ScalarType, 15> kScalarTypes = {
+    at::kDouble, at::kFloat, at::kHalf, at::kBFloat16,      at::kLong,
+    at::kInt,    at::kShort, at::kChar, at::kUInt64,        at::kUInt32,
+    at::kUInt16, at::kByte,  at::kBool, at::kFloat8_e4m3fn, at::kFloat8_e5m2};
+
+std::optional<TensorDtype> tensor_dtype(at::ScalarType type) {
+  const auto* const at = std::ranges::find(kScalarTypes, type);
+  if (at == kScalarTypes.end()) return std::nullopt;
+  return TensorDtype(at - kScalarTypes.begin());
+}
+
+}  // namespace
+
+at::ScalarType scalar_type(TensorDtype dtype) { return kScalarTypes.at(size_t(dtype)); }
 
 SafetensorsFile::SafetensorsFile(const Path& path)
     : map_(std::make_shared<const MappedFile>(path)),
@@ -36,13 +57,13 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   const std::byte* const data = map_->bytes().data() + header_.data_start + entry.begin;
   // from_blob takes a pointer to non-const; the pages themselves refuse writes.
   auto* const address = const_cast<std::byte*>(data);
-  const size_t alignment = c10::elementSize(entry.dtype);
-  if (reinterpret_cast<uintptr_t>(data) % alignment != 0) {
+  const at::ScalarType type = scalar_type(entry.dtype);
+  if (reinterpret_cast<uintptr_t>(data) % size_t(dtype_bytes(entry.dtype)) != 0) {
     const auto bytes = static_cast<int64_t>(entry.bytes());
-    return at::from_blob(address, {bytes}, at::kByte).clone().view(entry.dtype).view(entry.shape);
+    return at::from_blob(address, {bytes}, at::kByte).clone().view(type).view(entry.shape);
   }
   const auto keep_alive = [map = map_](void*) {};
-  return at::from_blob(address, entry.shape, keep_alive, at::TensorOptions(entry.dtype));
+  return at::from_blob(address, entry.shape, keep_alive, at::TensorOptions(type));
 }
 
 namespace {
@@ -57,12 +78,13 @@ std::vector<TensorInfo> lay_out(const Path& path, std::span<const NamedTensor> t
       fail_input("cannot write ", path.string(), ": the tensor name ", quoted(name),
                  " is reserved or given twice; rename it");
     }
-    if (!tensor.defined() || safetensors_dtype(tensor.scalar_type()).empty()) {
+    const auto dtype = tensor.defined() ? tensor_dtype(tensor.scalar_type()) : std::nullopt;
+    if (!dtype) {
       fail_input("cannot write ", path.string(), ": the tensor ", quoted(name),
                  " is undefined or has a dtype that safetensors does not know; convert it first");
     }
     const uint64_t end = at + static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
-    out.push_back({name, tensor.scalar_type(), tensor.sizes().vec(), at, end});
+    out.push_back({name, *dtype, tensor.sizes().vec(), at, end});
     at = end;
   }
   return out;

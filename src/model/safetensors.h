@@ -22,6 +22,8 @@ namespace laplace {
 
 using NamedTensor = std::pair<std::string, at::Tensor>;
 
+at::ScalarType scalar_type(TensorDtype dtype);
+
 // An open file. Movable; const members may be called from several threads at once.
 class SafetensorsFile {
  public:

@@ -19,22 +19,28 @@ static_assert(std::endian::native == std::endian::little, "the file's numbers ar
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, at::ScalarType>, 15> kDtypes = {{
-    {"F64", at::kDouble},
-    {"F32", at::kFloat},
-    {"F16", at::kHalf},
-    {"BF16", at::kBFloat16},
-    {"I64", at::kLong},
-    {"I32", at::kInt},
-    {"I16", at::kShort},
-    {"I8", at::kChar},
-    {"U64", at::kUInt64},
-    {"U32", at::kUInt32},
-    {"U16", at::kUInt16},
-    {"U8", at::kByte},
-    {"BOOL", at::kBool},
-    {"F8_E4M3", at::kFloat8_e4m3fn},
-    {"F8_E5M2", at::kFloat8_e5m2},
+struct DtypeEntry {
+  std::string_view name;
+  TensorDtype dtype;
+  int64_t bytes;
+};
+// In the order of TensorDtype.
+constexpr std::array<DtypeEntry, 15> kDtypes = {{
+    {"F64", TensorDtype::kF64, 8},
+    {"F32", TensorDtype::kF32, 4},
+    {"F16", TensorDtype::kF16, 2},
+    {"BF16", TensorDtype::kBF16, 2},
+    {"I64", TensorDtype::kI64, 8},
+    {"I32", TensorDtype::kI32, 4},
+    {"I16", TensorDtype::kI16, 2},
+    {"I8", TensorDtype::kI8, 1},
+    {"U64", TensorDtype::kU64, 8},
+    {"U32", TensorDtype::kU32, 4},
+    {"U16", TensorDtype::kU16, 2},
+    {"U8", TensorDtype::kU8, 1},
+    {"BOOL", TensorDtype::kBool, 1},
+    {"F8_E4M3", TensorDtype::kF8E4M3, 1},
+    {"F8_E5M2", TensorDtype::kF8E5M2, 1},
 }};
 
 constexpr std::string_view kMetadataKey = "__metadata__";
@@ -121,12 +127,12 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (key_ != "dtype") unexpected("a string");
     take_field(kDtype);
     const auto* const known = std::find_if(kDtypes.begin(), kDtypes.end(),
-                                           [&](const auto& entry) { return entry.first == value; });
+                                           [&](const auto& entry) { return entry.name == value; });
     if (known == kDtypes.end()) {
       fail_input(source_, ": the tensor ", quoted(header_.tensors.back().name), " has the dtype ",
                  quoted(value), ", which is not supported; convert it to F32 or BF16");
     }
-    header_.tensors.back().dtype = known->second;
+    header_.tensors.back().dtype = known->dtype;
     return true;
   }
 
@@ -167,7 +173,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 // Bytes of a tensor, or -1 where they, or the number of elements, do not fit into 63 bits. Zeros
 // count as ones in the overflow check, because strides are products of the other dimensions.
 int64_t checked_bytes(const TensorInfo& tensor) {
-  auto total = static_cast<int64_t>(c10::elementSize(tensor.dtype));
+  auto total = dtype_bytes(tensor.dtype);
   bool empty = false;
   for (const int64_t size : tensor.shape) {
     empty |= size == 0;
@@ -212,12 +218,9 @@ void check_ranges(SafetensorsHeader& header, uint64_t data_size, const std::stri
 
 }  // namespace
 
-std::string_view safetensors_dtype(at::ScalarType dtype) {
-  for (const auto& [name, known] : kDtypes) {
-    if (known == dtype) return name;
-  }
-  return "";
-}
+std::string_view dtype_name(TensorDtype dtype) { return kDtypes.at(size_t(dtype)).name; }
+
+int64_t dtype_bytes(TensorDtype dtype) { return kDtypes.at(size_t(dtype)).bytes; }
 
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            const std::string& source) {
@@ -256,7 +259,7 @@ std::string make_safetensors_header(std::span<const TensorInfo> tensors, const M
     text += cat(to_line(Json(kMetadataKey)), ":", to_line(Json(metadata)));
   }
   for (const TensorInfo& tensor : tensors) {
-    const Json entry = {{"dtype", safetensors_dtype(tensor.dtype)},
+    const Json entry = {{"dtype", dtype_name(tensor.dtype)},
                         {"shape", tensor.shape},
                         {"data_offsets", {tensor.begin, tensor.end}}};
     if (text.size() > 1) text += ",";

@@ -7,8 +7,6 @@
 // All functions are pure and may be called from any thread.
 #pragma once
 
-#include <c10/core/ScalarType.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -22,9 +20,33 @@ namespace laplace {
 // Pairs of strings that a file carries about itself.
 using Metadata = std::map<std::string, std::string>;
 
+// The numbers that the format knows. kF8E4M3 is the one without infinities.
+enum class TensorDtype : uint8_t {
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU64,
+  kU32,
+  kU16,
+  kU8,
+  kBool,
+  kF8E4M3,
+  kF8E5M2
+};
+
+// "F32", "BF16", ..., as the format spells it.
+std::string_view dtype_name(TensorDtype dtype);
+// Bytes of one number.
+int64_t dtype_bytes(TensorDtype dtype);
+
 struct TensorInfo {
   std::string name;
-  at::ScalarType dtype = at::kFloat;
+  TensorDtype dtype = TensorDtype::kF32;
   std::vector<int64_t> shape;
   // Bytes from the start of the data; end - begin = numel x size of the dtype.
   uint64_t begin = 0;
@@ -44,9 +66,6 @@ struct SafetensorsHeader {
 // Bounds of what is accepted; real models stay far below.
 inline constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
 inline constexpr size_t kMaxTensorDimensions = 16;
-
-// "F32", "BF16", ...; "" for a dtype the format does not know.
-std::string_view safetensors_dtype(at::ScalarType dtype);
 
 // Parses and checks the header of `file`, which is the whole file. `source` names it in errors.
 // Throws Error(kBadInput) for: a header longer than the file or 100 MB, JSON that is not the

@@ -135,9 +135,9 @@ std::vector<at::Tensor> load_weights(const Path& directory, const ModelConfig& c
                  shape_text(info.shape), ", but config.json asks for ", shape_text(spec.shape),
                  "; take weights and config.json of one model");
     }
-    if (info.dtype != at::kFloat && info.dtype != at::kBFloat16) {
+    if (info.dtype != TensorDtype::kF32 && info.dtype != TensorDtype::kBF16) {
       fail_input("the tensor ", quoted(spec.name), " in ", directory.string(), " has the dtype ",
-                 safetensors_dtype(info.dtype), "; convert it to F32 or BF16");
+                 dtype_name(info.dtype), "; convert it to F32 or BF16");
     }
     out.push_back(weights.tensor(spec.name));
   }

@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "../server/memory_server.h"
+#include "model/xxh64.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
@@ -75,6 +78,12 @@ std::string session_bytes(Random& random) {
   std::string bytes = laplace::encode_session(record, laplace::fake_shape());
   for (size_t i = random() % 4; i-- > 0;) bytes[random() % bytes.size()] = char(random());
   if (random() % 4 == 0) bytes.resize(random() % bytes.size());
+  // As often as not with the checksum of what it has become, so that what lies behind is tried.
+  if (random() % 2 == 0 && bytes.size() > sizeof(uint64_t)) {
+    const size_t end = bytes.size() - sizeof(uint64_t);
+    const uint64_t hash = laplace::xxh64(std::as_bytes(std::span(bytes).first(end)));
+    std::memcpy(bytes.data() + end, &hash, sizeof hash);
+  }
   return bytes;
 }
 

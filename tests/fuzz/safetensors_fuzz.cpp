@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         laplace::parse_safetensors_header(std::as_bytes(std::span(data, size)), "f");
     uint64_t at = 0;
     for (const laplace::TensorInfo& tensor : header.tensors) {
-      uint64_t bytes = c10::elementSize(tensor.dtype);
+      auto bytes = uint64_t(laplace::dtype_bytes(tensor.dtype));
       for (const int64_t dimension : tensor.shape) bytes *= static_cast<uint64_t>(dimension);
       if (tensor.begin != at || tensor.bytes() != bytes) std::abort();
       at = tensor.end;

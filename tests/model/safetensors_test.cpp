@@ -77,7 +77,7 @@ TEST(SafetensorsTest, RoundTripKeepsOrderValuesAndMetadata) {
 
 TEST(SafetensorsTest, DataStartsAtAMultipleOfEight) {
   for (size_t length = 1; length < 20; ++length) {
-    const std::vector<TensorInfo> one = {{std::string(length, 'n'), at::kFloat, {1}, 0, 4}};
+    const std::vector<TensorInfo> one = {{std::string(length, 'n'), TensorDtype::kF32, {1}, 0, 4}};
     EXPECT_EQ(make_safetensors_header(one, {}).size() % 8, 0U);
     EXPECT_EQ(parse(make_safetensors_header(one, {}) + "abcd").tensors[0].name, one[0].name);
   }
@@ -233,7 +233,7 @@ TEST(SafetensorsTest, RefusesAHeaderAbove100MB) {
 
 TEST(SafetensorsTest, ManyTensorsTakeLinearTime) {
   std::vector<TensorInfo> tensors;
-  for (int i = 0; i < 200'000; ++i) tensors.push_back({cat("t", i), at::kByte, {0}, 0, 0});
+  for (int i = 0; i < 200'000; ++i) tensors.push_back({cat("t", i), TensorDtype::kU8, {0}, 0, 0});
   EXPECT_EQ(parse(make_safetensors_header(tensors, {})).tensors.size(), tensors.size());
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "engine_support.h"
+#include "serve/engine/model_fingerprint.h"
 #include "serve_support.h"
 #include "support/scratch.h"
 

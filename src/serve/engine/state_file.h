@@ -4,10 +4,13 @@
 // float32, those of the last token; "counts" [n,3] int64, rows of (id, in the prompt 0|1, times in
 // the output). Metadata: "format" "laplace-state-1", "model" (the fingerprint), "position",
 // "checksum" (XXH64 over fingerprint, position and all data). All numbers are exact: a sequence
-// that is loaded goes on with the same bits as the one saved.
+// that is loaded goes on with the same bits as the one saved. The fingerprint is the model's, see
+// model_fingerprint.h. No LibTorch here.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -16,12 +19,6 @@
 #include "serve/engine/snapshot.h"
 
 namespace laplace {
-
-// Sixteen hexadecimal digits that stand for a model: XXH64 over its configuration and every byte of
-// its weights, so that two checkpoints of one run differ and a resharded copy does not. Reads all
-// weights (some 10 GB/s when they are in the page cache). `directory`: as open_model_directory
-// returns it.
-std::string model_fingerprint(const Path& directory, const ModelConfig& config);
 
 // Appears under `path` only when complete; its directory is made when it is missing. May run on any
 // thread beside the engine.
@@ -32,6 +29,11 @@ void save_state(const Path& path, const ModelConfig& config, const SequenceSnaps
 // state of another model.
 std::shared_ptr<const SequenceSnapshot> load_state(const Path& path, const ModelConfig& config,
                                                    const std::string& fingerprint);
+// The same of a file's bytes, anyhow aligned; `source` names them in errors.
+std::shared_ptr<const SequenceSnapshot> parse_state(std::span<const std::byte> bytes,
+                                                    const ModelConfig& config,
+                                                    const std::string& fingerprint,
+                                                    const std::string& source);
 
 // Named states in one directory: DIR/NAME.safetensors.
 // $XDG_STATE_HOME/laplace/states, or ~/.local/state/laplace/states.

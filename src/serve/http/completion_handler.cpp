@@ -30,10 +30,12 @@ class CompletionHandler::Ticket {
     ++handler_.context_.active;
   }
   ~Ticket() {
-    --handler_.context_.active;
-    const std::lock_guard lock(handler_.mutex_);
-    const auto place = handler_.per_tenant_.find(tenant_);
-    if (--place->second == 0) handler_.per_tenant_.erase(place);
+    {
+      const std::lock_guard lock(handler_.mutex_);
+      const auto place = handler_.per_tenant_.find(tenant_);
+      if (--place->second == 0) handler_.per_tenant_.erase(place);
+    }
+    --handler_.context_.active;  // the last: at 0 the service may go
   }
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;

@@ -56,6 +56,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   class Reply;
+  static constexpr size_t kReadAhead = 64 << 10;  // bytes of a client that sends early
   using ErrorCode = boost::system::error_code;
   using Timer = boost::asio::steady_timer;
 

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -35,6 +36,11 @@ class Histogram {
 
 // 1, 2, 5, 10, ... up to `largest`.
 std::vector<double> one_two_five(double largest);
+
+inline double seconds_between(std::chrono::steady_clock::time_point from,
+                              std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
 
 // What is known of one request when it has ended. Seconds.
 struct RequestTimes {

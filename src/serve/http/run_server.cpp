@@ -130,6 +130,8 @@ void run_server(Backend& backend, SessionManager& sessions, const ServerOptions&
   if (!sessions.flush(kLastWrites)) log_error("some sessions were not saved in time");
   server.wait_idle(std::chrono::seconds(2));
   server.stop();
+  // A save that is still on its way tells its exchange, which must be there.
+  while (!sessions.flush(kLastWrites)) log_warning("waiting for the session store");
   log_info("stopped after ", human_duration(watch.seconds()));
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -284,7 +285,9 @@ struct Service::Impl {
 Service::Service(Backend& backend, SessionManager& sessions, const ServiceOptions& options)
     : impl_(std::make_unique<Impl>(backend, sessions, options)) {}
 
-Service::~Service() = default;
+Service::~Service() {
+  while (active() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
 
 std::optional<HttpResponse> Service::precheck(const HttpRequest& request) {
   const Match found = match(request.path());

@@ -36,7 +36,9 @@ class Service {
  public:
   // All of them must outlive this. The engine's model must have a tokenizer.
   Service(Backend& backend, SessionManager& sessions, const ServiceOptions& options);
-  ~Service();  // finishes what its threads do
+  // Finishes what its threads do, and waits until no request is active: exchanges, engine and store
+  // must have let go of them, or do so on threads of their own.
+  ~Service();
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
