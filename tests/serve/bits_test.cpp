@@ -152,10 +152,16 @@ class Bits : public ::testing::TestWithParam<cpu::WeightType> {
   std::shared_ptr<const CpuModel> weights_ = small_weights(GetParam());
 };
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr unsigned kWorkloads = 40;  // each takes ten times as long
+#else
+constexpr unsigned kWorkloads = 200;
+#endif
+
 // Requests come between steps, at random; some are cancelled. Deterministic by the seed.
 TEST_P(Bits, OfTwoHundredWorkloads) {
   int64_t swaps = 0, cancels = 0;
-  for (unsigned seed = 0; seed < 200; ++seed) {
+  for (unsigned seed = 0; seed < kWorkloads; ++seed) {
     Random random(seed);
     std::vector<Case> cases = make_cases(random);
     const EngineOptions options = random_options(random);
