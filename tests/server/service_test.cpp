@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <thread>
 
 #include "memory_server.h"
 #include "serve/http/chat_template.h"
@@ -213,6 +214,20 @@ TEST(WorkPool, DoesAllThatWasPosted) {
     pool.post_after(std::chrono::hours(1), [&] { ++done; });
   }
   EXPECT_EQ(done, 101);
+}
+
+// Several threads wait for the same entry, and one takes it: ./dev sanitize sees what the others
+// read then.
+TEST(WorkPool, ThreadsWaitForOneEntry) {
+  std::atomic<int> done = 0;
+  {
+    WorkPool pool(4);
+    for (int i = 0; i < 50; ++i) {
+      pool.post_after(std::chrono::milliseconds(2), [&] { ++done; });
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    }
+  }
+  EXPECT_EQ(done, 50);
 }
 
 }  // namespace

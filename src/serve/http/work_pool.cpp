@@ -52,7 +52,9 @@ void WorkPool::run() {
     } else if (timed_.empty()) {
       wake_.wait(lock);
     } else {
-      wake_.wait_until(lock, timed_.begin()->first);
+      // A copy: another thread may take the entry meanwhile.
+      const Clock::time_point next = timed_.begin()->first;
+      wake_.wait_until(lock, next);
     }
   }
 }
