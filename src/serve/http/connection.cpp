@@ -18,6 +18,16 @@ namespace laplace {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
+std::shared_ptr<Connection> Connection::make(Socket socket,
+                                             std::shared_ptr<ConnectionContext> context) {
+  auto* const made = new Connection(std::move(socket), context);
+  ++context->connections;
+  return {made, [context = std::move(context)](Connection* gone) {
+            delete gone;
+            --context->connections;
+          }};
+}
+
 Connection::Connection(Socket socket, std::shared_ptr<ConnectionContext> context)
     : socket_(std::move(socket)),
       context_(std::move(context)),
@@ -30,7 +40,6 @@ Connection::Connection(Socket socket, std::shared_ptr<ConnectionContext> context
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   // What the kernel holds for a client that does not read is bounded too.
   socket_.set_option(asio::socket_base::send_buffer_size(256 << 10), ignored);
-  ++context_->connections;
 }
 
 Connection::~Connection() {
@@ -40,13 +49,13 @@ Connection::~Connection() {
     context_->open.erase(this);
   }
   if (counted_busy_) --context_->busy;
-  --context_->connections;
 }
 
 void Connection::start() {
   asio::dispatch(socket_.get_executor(), [self = shared_from_this()] {
     {
       const std::lock_guard lock(self->context_->mutex);
+      if (self->context_->stopping) return;
       self->context_->open.emplace(self.get(), self);
     }
     self->read_request();

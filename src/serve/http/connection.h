@@ -32,10 +32,11 @@ struct ConnectionContext {
   HttpHandler handler;
   AccessCallback access;
   std::atomic<bool> draining{false};
-  std::atomic<int64_t> connections{0};
-  std::atomic<int64_t> body_bytes{0};  // promised or read, by requests whose body is being read
-  std::atomic<int64_t> busy{0};        // connections with an exchange or unsent bytes
+  std::atomic<int64_t> connections{0};  // that exist; an exchange keeps its own
+  std::atomic<int64_t> body_bytes{0};   // promised or read, by requests whose body is being read
+  std::atomic<int64_t> busy{0};         // connections with an exchange or unsent bytes
   std::mutex mutex;
+  bool stopping = false;                                            // under mutex
   std::unordered_map<Connection*, std::weak_ptr<Connection>> open;  // under mutex
 };
 
@@ -44,7 +45,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using Socket = boost::asio::ip::tcp::socket;  // its executor is a strand
 
-  Connection(Socket socket, std::shared_ptr<ConnectionContext> context);
+  // Counted in context->connections until all of it is gone, its timers too.
+  static std::shared_ptr<Connection> make(Socket socket,
+                                          std::shared_ptr<ConnectionContext> context);
   ~Connection();
 
   // The first call: reads a request.
@@ -56,6 +59,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   class Reply;
+  Connection(Socket socket, std::shared_ptr<ConnectionContext> context);
   static constexpr size_t kReadAhead = 64 << 10;  // bytes of a client that sends early
   using ErrorCode = boost::system::error_code;
   using Timer = boost::asio::steady_timer;

@@ -90,7 +90,7 @@ struct HttpServer::Impl {
             return;
           }
           const bool full = context->connections >= context->limits.max_connections;
-          const auto connection = std::make_shared<Connection>(std::move(socket), context);
+          const auto connection = Connection::make(std::move(socket), context);
           full ? connection->refuse() : connection->start();
           accept();
         });
@@ -161,12 +161,20 @@ void HttpServer::stop() {
     std::vector<std::shared_ptr<Connection>> open;
     {
       const std::lock_guard lock(impl->context->mutex);
+      impl->context->stopping = true;
       for (const auto& [key, weak] : impl->context->open) open.push_back(weak.lock());
     }
     for (const auto& connection : open) {
       if (connection != nullptr) connection->shut();
     }
   });
+  // Who still holds an exchange holds its connection, and with it timers of `io`.
+  for (int waited = 1; impl_->context->connections > 0; ++waited) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (waited % 10'000 == 0) {
+      log_warning("waiting for ", impl_->context->connections, " connections that are in use");
+    }
+  }
   impl_->work.reset();
   for (std::thread& thread : impl_->threads) thread.join();
 }

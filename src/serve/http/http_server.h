@@ -55,7 +55,7 @@ class HttpServer {
   void begin_drain();
   // True when no connection has an exchange or unsent bytes, or false after `timeout`.
   bool wait_idle(std::chrono::milliseconds timeout);
-  // Closes everything and ends the threads.
+  // Closes everything, waits for the exchanges that others still hold, and ends the threads.
   void stop();
 
   int64_t connections() const;
