@@ -5,6 +5,7 @@
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
 #include <atomic>
@@ -32,9 +33,12 @@ class HttpServerTest : public ::testing::Test {
   tcp::socket ask() {
     tcp::socket client(io_);
     client.connect({boost::asio::ip::make_address("127.0.0.1"), port_});
+    ask_on(client);
+    return client;
+  }
+  static void ask_on(tcp::socket& client) {
     constexpr std::string_view kRequest = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     boost::asio::write(client, boost::asio::buffer(kRequest));
-    return client;
   }
   // What it is told until the connection ends.
   static std::string hear(tcp::socket& client) {
@@ -62,6 +66,28 @@ TEST_F(HttpServerTest, Answers) {
   const std::string heard = hear(client);
   EXPECT_TRUE(heard.starts_with("HTTP/1.1 200 OK\r\n")) << heard;
   EXPECT_TRUE(heard.ends_with("\r\n\r\nhere")) << heard;
+}
+
+// A client whose answer began before the server drains was not told that its connection ends: what
+// it sends next is answered, and then it ends.
+TEST_F(HttpServerTest, DrainAnswersWhoWasNotTold) {
+  handler_ = [&](const std::shared_ptr<Exchange>& exchange) {
+    exchange->open_stream({200, "text/event-stream", "piece", {}});
+    exchange->post([this] { server_.begin_drain(); });
+    exchange->finish();
+  };
+  tcp::socket client = ask();
+  char byte = 0;
+  std::string heard;
+  while (!heard.ends_with("\r\n0\r\n\r\n")) {
+    boost::asio::read(client, boost::asio::buffer(&byte, 1));
+    heard += byte;
+  }
+  EXPECT_EQ(heard.find("connection: close"), heard.npos) << heard;
+  ask_on(client);
+  const std::string next = hear(client);
+  EXPECT_TRUE(next.starts_with("HTTP/1.1 200 OK\r\n")) << next;
+  EXPECT_NE(next.find("connection: close"), next.npos) << next;
 }
 
 // A thread that holds an exchange when the server stops holds the connection's timers: stop() waits

@@ -72,6 +72,13 @@ void Connection::shut() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] { self->drop(); });
 }
 
+void Connection::shut_if_idle() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    ErrorCode ignored;
+    if (self->idle_ && self->socket_.available(ignored) == 0) self->drop();
+  });
+}
+
 void Connection::arm(Timer& timer, std::chrono::milliseconds timeout,
                      void (Connection::*expired)()) {
   timer.expires_after(timeout);

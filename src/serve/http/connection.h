@@ -54,8 +54,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start();
   // Answers 503 and closes.
   void refuse();
-  // Closes at once; from any thread.
+  // Closes at once, or if no request is under way, nor here and unread. From any thread.
   void shut();
+  void shut_if_idle();
 
  private:
   class Reply;

@@ -150,8 +150,9 @@ void Connection::exchange_over() {
   reply_->over();
   reply_.reset();
   update_busy();
-  if (!keep_alive_ || context_->draining) return linger();
-  wait_for_request();
+  // A client that was not told of the connection's end may send on it: it waits for that, also
+  // while the server drains.
+  keep_alive_ ? wait_for_request() : linger();
 }
 
 void Connection::linger() {

@@ -7,6 +7,7 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -76,24 +77,56 @@ void raise_descriptor_limit() {
 }  // namespace
 
 struct HttpServer::Impl {
-  explicit Impl(int threads) : io(threads), work(io.get_executor()), acceptor(io), retry(io) {}
+  explicit Impl(int threads)
+      : io(threads),
+        work(io.get_executor()),
+        acceptor(asio::make_strand(io)),
+        retry(acceptor.get_executor()) {}
+
+  void take(tcp::socket socket) {
+    const bool full = context->connections >= context->limits.max_connections;
+    const auto connection = Connection::make(std::move(socket), context);
+    full ? connection->refuse() : connection->start();
+  }
 
   void accept() {
-    acceptor.async_accept(
-        asio::make_strand(io), [this](boost::system::error_code error, tcp::socket socket) {
-          if (error == asio::error::operation_aborted || !acceptor.is_open()) return;
-          if (error) {  // no descriptor is free: those that wait are taken when one is
-            retry.expires_after(std::chrono::milliseconds(100));
-            retry.async_wait([this](boost::system::error_code stopped) {
-              if (!stopped) accept();
-            });
-            return;
-          }
-          const bool full = context->connections >= context->limits.max_connections;
-          const auto connection = Connection::make(std::move(socket), context);
-          full ? connection->refuse() : connection->start();
-          accept();
-        });
+    acceptor.async_accept(asio::make_strand(io),
+                          [this](boost::system::error_code error, tcp::socket socket) {
+                            if (!error) take(std::move(socket));
+                            if (error == asio::error::operation_aborted || !acceptor.is_open())
+                              return;
+                            if (!error) return accept();
+                            // No descriptor is free: those that wait are taken when one is.
+                            retry.expires_after(std::chrono::milliseconds(100));
+                            retry.async_wait([this](boost::system::error_code stopped) {
+                              if (!stopped) accept();
+                            });
+                          });
+  }
+
+  // Takes those that have connected, and no more; idle ones end. On the acceptor's strand.
+  void close_door() {
+    boost::system::error_code error;
+    acceptor.non_blocking(true, error);
+    while (!error) {
+      tcp::socket socket(asio::make_strand(io));
+      acceptor.accept(socket, error);
+      if (!error) take(std::move(socket));
+    }
+    acceptor.close(error);
+    retry.cancel();
+    for (const auto& connection : open_connections(false)) connection->shut_if_idle();
+  }
+
+  // `last`: no other will be among them.
+  std::vector<std::shared_ptr<Connection>> open_connections(bool last) const {
+    std::vector<std::shared_ptr<Connection>> open;
+    const std::lock_guard lock(context->mutex);
+    if (last) context->stopping = true;
+    for (const auto& [key, weak] : context->open) {
+      if (auto connection = weak.lock()) open.push_back(std::move(connection));
+    }
+    return open;
   }
 
   std::shared_ptr<ConnectionContext> context = std::make_shared<ConnectionContext>();
@@ -142,35 +175,23 @@ uint16_t HttpServer::listen(const std::string& host, uint16_t port) {
 
 void HttpServer::begin_drain() { impl_->context->draining = true; }
 
-bool HttpServer::wait_idle(std::chrono::milliseconds timeout) {
-  const auto end = std::chrono::steady_clock::now() + timeout;
-  while (impl_->context->busy > 0) {
-    if (std::chrono::steady_clock::now() >= end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return true;
-}
-
-void HttpServer::stop() {
+void HttpServer::stop(std::chrono::milliseconds grace) {
   if (std::exchange(impl_->stopped, true)) return;
-  asio::post(impl_->io, [impl = impl_.get()] {
-    boost::system::error_code ignored;
-    impl->acceptor.close(ignored);
-    impl->retry.cancel();
-    // Not under the mutex: the last owner of a connection, whose end takes it, may be here.
-    std::vector<std::shared_ptr<Connection>> open;
-    {
-      const std::lock_guard lock(impl->context->mutex);
-      impl->context->stopping = true;
-      for (const auto& [key, weak] : impl->context->open) open.push_back(weak.lock());
+  constexpr std::chrono::milliseconds kPoll{1}, kOnItsWay{50};
+  asio::post(impl_->acceptor.get_executor(), [impl = impl_.get()] { impl->close_door(); });
+  if (grace > kPoll && !impl_->threads.empty()) {
+    std::this_thread::sleep_for(std::min(grace, kOnItsWay));
+    const auto end = std::chrono::steady_clock::now() + grace;
+    while (impl_->context->busy > 0 && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(kPoll);
     }
-    for (const auto& connection : open) {
-      if (connection != nullptr) connection->shut();
-    }
+  }
+  asio::post(impl_->acceptor.get_executor(), [impl = impl_.get()] {
+    for (const auto& connection : impl->open_connections(true)) connection->shut();
   });
   // Who still holds an exchange holds its connection, and with it timers of `io`.
   for (int waited = 1; impl_->context->connections > 0; ++waited) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(kPoll);
     if (waited % 10'000 == 0) {
       log_warning("waiting for ", impl_->context->connections, " connections that are in use");
     }

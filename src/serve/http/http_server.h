@@ -53,10 +53,9 @@ class HttpServer {
   uint16_t listen(const std::string& host, uint16_t port);
   // From now on every answer ends its connection.
   void begin_drain();
-  // True when no connection has an exchange or unsent bytes, or false after `timeout`.
-  bool wait_idle(std::chrono::milliseconds timeout);
-  // Closes everything, waits for the exchanges that others still hold, and ends the threads.
-  void stop();
+  // Accepts nothing more, closes what is idle, gives answers that are under way `grace` to be taken,
+  // closes everything, waits for the exchanges that others still hold, and ends the threads.
+  void stop(std::chrono::milliseconds grace = {});
 
   int64_t connections() const;
 

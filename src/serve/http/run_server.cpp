@@ -128,8 +128,7 @@ void run_server(Backend& backend, SessionManager& sessions, const ServerOptions&
   backend.stop();
   wait_until(kLastWrites, [&] { return service.active() == 0; });
   if (!sessions.flush(kLastWrites)) log_error("some sessions were not saved in time");
-  server.wait_idle(std::chrono::seconds(2));
-  server.stop();
+  server.stop(std::chrono::seconds(2));
   // A save that is still on its way tells its exchange, which must be there.
   while (!sessions.flush(kLastWrites)) log_warning("waiting for the session store");
   log_info("stopped after ", human_duration(watch.seconds()));
