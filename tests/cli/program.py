@@ -1,6 +1,7 @@
 """What the tests of the built program share: running it, a small data set and model, checks."""
 
 import json
+import os
 import pathlib
 import random
 import subprocess
@@ -15,18 +16,23 @@ WORDS = "the state of a model keeps its size while texts grow and time runs on t
 
 
 class Program:
-    """The `laplace` program with a directory to work in."""
+    """The `laplace` program with a directory to work in. LAPLACE_SERVE_PROGRAM takes its place for `serve`: the same
+    built with sanitizers."""
 
     def __init__(self, path: str, directory: str):
         self.path = str(pathlib.Path(path).resolve())
         self.dir = pathlib.Path(directory)
 
+    def command(self, *args) -> list[str]:
+        path = os.environ.get("LAPLACE_SERVE_PROGRAM", self.path) if args[:1] == ("serve",) else self.path
+        return [path, *map(str, args)]
+
     def start(self, *args, **options) -> subprocess.Popen:
-        return subprocess.Popen([self.path, *map(str, args)], cwd=self.dir, stdout=subprocess.PIPE,
+        return subprocess.Popen(self.command(*args), cwd=self.dir, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, **options)
 
     def run(self, *args, stdin: bytes = b"", check: bool = True) -> subprocess.CompletedProcess:
-        done = subprocess.run([self.path, *map(str, args)], cwd=self.dir, input=stdin,
+        done = subprocess.run(self.command(*args), cwd=self.dir, input=stdin,
                               capture_output=True, timeout=300)
         if check and done.returncode != 0:
             raise AssertionError(f"{args} ended with {done.returncode}: {done.stderr.decode()}")

@@ -73,7 +73,7 @@ class Server:
         # The model is tiny: on a busy machine two threads wait for each other more than they do.
         threads = [] if "--threads" in self.flags else ["--threads", "1"]
         self.process = subprocess.Popen(
-            [self.program.path, "serve", "--model", self.model, "--port", str(port), *threads, *state, *self.flags],
+            self.program.command("serve", "--model", self.model, "--port", port, *threads, *state, *self.flags),
             cwd=self.program.dir, stdout=subprocess.PIPE, stderr=self.errors, env=os.environ | self.env)
         line = self.process.stdout.readline().decode()
         match = re.fullmatch(r"http://(.+):(\d+)\n", line)

@@ -168,7 +168,6 @@ def check_kills(program, conversations: int, kills: int) -> None:
     server = Server(program, "--slots", 4, "--access-log", "off", state="killed")
     server.start()
     got = {name: [] for name in said}
-    restarts = []
 
     def converse(name: str) -> None:
         while len(got[name]) < turns:
@@ -192,12 +191,16 @@ def check_kills(program, conversations: int, kills: int) -> None:
             if turns_saved == turn + 1:
                 got[name].append(None)  # saved whole, never seen
 
+    replies = lambda: sum(map(len, got.values()))  # noqa: E731
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         running = [pool.submit(converse, name) for name in rng.sample(sorted(said), len(said))]
-        while len(restarts) < kills and not all(f.done() for f in running):
-            time.sleep(rng.uniform(0.02, 0.4))
+        for kill in range(kills):
+            # Spread over the whole run, at a random moment of a turn.
+            due = (kill + rng.random()) / kills * 0.95 * turns * conversations
+            while replies() < due and not any(f.done() and f.exception() for f in running):
+                time.sleep(0.002)
+            time.sleep(rng.uniform(0, 0.02))
             server.kill()
-            restarts.append(1)
             server.start(server.port)
         for future in running:
             future.result()
@@ -206,7 +209,7 @@ def check_kills(program, conversations: int, kills: int) -> None:
         for turn, reply in enumerate(replies):
             assert reply in (None, whole[name][turn]), f"{name} turn {turn}: {reply!r}, not {whole[name][turn]!r}"
     assert server.stop() == 0
-    print(f"  {len(restarts)} kills among {conversations} conversations of {turns} turns; {lost} replies saved but not seen")
+    print(f"  {kills} kills among {conversations} conversations of {turns} turns; {lost} replies saved but not seen")
 
 
 def main() -> None:
