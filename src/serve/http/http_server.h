@@ -53,8 +53,8 @@ class HttpServer {
   uint16_t listen(const std::string& host, uint16_t port);
   // From now on every answer ends its connection.
   void begin_drain();
-  // Accepts nothing more, closes what is idle, gives answers that are under way `grace` to be taken,
-  // closes everything, waits for the exchanges that others still hold, and ends the threads.
+  // Accepts nothing more, closes what is idle, gives answers that are under way `grace` to be
+  // taken, closes everything, waits for the exchanges that others still hold, and ends the threads.
   void stop(std::chrono::milliseconds grace = {});
 
   int64_t connections() const;
