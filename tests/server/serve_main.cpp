@@ -2,8 +2,6 @@
 // takes half the time. ./dev sanitize gives it to the server's tests.
 #include <CLI/CLI.hpp>
 
-#include <exception>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "base/process.h"

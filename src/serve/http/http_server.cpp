@@ -118,7 +118,8 @@ struct HttpServer::Impl {
     for (const auto& connection : open_connections(false)) connection->shut_if_idle();
   }
 
-  // `last`: no other will be among them.
+  // To be called on outside the mutex: the end of a connection, whose last owner may be the caller,
+  // takes it. `last`: none will be added from now on.
   std::vector<std::shared_ptr<Connection>> open_connections(bool last) const {
     std::vector<std::shared_ptr<Connection>> open;
     const std::lock_guard lock(context->mutex);
