@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "ops/gla_chunk/gla_chunk.h"
+#include "ops/gla_chunk/pair_gemm.h"
 #include "ops/gla_output/gla_output.h"
 #include "ops/gla_step/gla_step.h"
 #include "ops/layer_norm/layer_norm.h"
@@ -64,6 +65,7 @@ class Fused : public ::testing::TestWithParam<at::ScalarType> {
       EXPECT_TRUE(got[i].equal(again[i])) << what << " tensor " << i << ": bits depend on threads";
     }
   }
+  void compare_gla_chunk();
   at::Tensor randn(at::IntArrayRef shape) const { return at::randn(shape).to(GetParam()); }
   at::Tensor floats(at::IntArrayRef shape) const { return at::randn(shape); }
 };
@@ -77,7 +79,7 @@ Tensors split_heads(const at::Tensor& wide, at::IntArrayRef widths, int64_t H) {
   return parts;
 }
 
-TEST_P(Fused, GlaChunk) {
+void Fused::compare_gla_chunk() {
   at::manual_seed(1);
   struct Shape {
     int64_t B, T, H, dk, dv, C;
@@ -109,6 +111,65 @@ TEST_P(Fused, GlaChunk) {
       return {std::get<0>(ops::gla_chunk(qkv[0], qkv[1], qkv[2], decay, {}, {}, s.C))};
     };
     compare("gla_chunk without a state, T " + std::to_string(s.T), stateless, {wide});
+  }
+}
+
+TEST_P(Fused, GlaChunk) { compare_gla_chunk(); }
+
+// The kernel that multiplies pairs of bfloat16, in its plain form: on any machine.
+TEST_P(Fused, GlaChunkOfPairs) {
+  ops::use_plain_pair_gemm(true);
+  compare_gla_chunk();
+  ops::use_plain_pair_gemm(false);
+}
+
+TEST(PairGemm, GlaChunkTakesIt) {
+  if (ops::pair_gemm() != nullptr) return;  // both results would be of pairs
+  at::manual_seed(8);
+  const at::Tensor x = at::randn({1, 70, 2, 16}).to(at::kBFloat16);
+  const at::Tensor decay = at::tensor({-0.1, -0.01}, at::kFloat);
+  const auto o = [&] { return std::get<0>(ops::gla_chunk(x, x, x, decay, {}, {}, 64)); };
+  const at::Tensor floats = o();
+  ops::use_plain_pair_gemm(true);
+  const at::Tensor pairs = o();
+  ops::use_plain_pair_gemm(false);
+  EXPECT_FALSE(floats.equal(pairs));
+  EXPECT_LT(rms_error(pairs, floats.to(at::kDouble)), 1e-2);
+}
+
+// Blocks of all widths and heights, beside a float64 product.
+TEST(PairGemm, PlainFormAndTheMachinesAreTheProduct) {
+  at::manual_seed(7);
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 2},
+                                {8, 16, 4},
+                                {13, 35, 14},
+                                {16, 64, 64},
+                                {23, 96, 48},
+                                {7, 112, 6}}) {
+    const at::Tensor a = at::randn({m, k}).to(at::kBFloat16), b = at::randn({k, n}).to(a);
+    const at::Tensor words = b.view({k / 2, 2, n}).transpose(1, 2).contiguous();
+    const int64_t columns = (n + 15) / 16 * 16;
+    const at::Tensor padded = at::constant_pad_nd(words, {0, 0, 0, columns - n});
+    for (const bool add : {false, true}) {
+      const at::Tensor before = at::randn({m, columns});
+      const at::Tensor product = at::matmul(a.to(at::kDouble), b.to(at::kDouble));
+      const at::Tensor want = add ? product + before.slice(1, 0, n).to(at::kDouble) : product;
+      for (const ops::PairGemm gemm : {&ops::pair_gemm_plain, ops::pair_gemm()}) {
+        if (gemm == nullptr) continue;
+        const at::Tensor c = before.clone();
+        gemm(ops::Part::kAll, {.m = size_t(m),
+                               .n = size_t(n),
+                               .pairs = size_t(k / 2),
+                               .a = static_cast<const uint16_t*>(a.const_data_ptr()),
+                               .lda = size_t(k),
+                               .b = static_cast<const uint32_t*>(padded.const_data_ptr()),
+                               .ldb = size_t(columns),
+                               .c = c.mutable_data_ptr<float>(),
+                               .ldc = size_t(columns),
+                               .add = add});
+        EXPECT_LT(rms_error(c.slice(1, 0, n), want), 1e-6) << m << " " << n << " " << k;
+      }
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "ops/gla_chunk/gla_chunk.h"
+#include "ops/gla_chunk/pair_gemm.h"
 #include "ops/gla_output/gla_output.h"
 #include "ops/gla_step/gla_step.h"
 #include "ops/layer_norm/layer_norm.h"
@@ -112,17 +113,22 @@ Tolerance choose(at::ScalarType dtype, double e64, double e32, Tolerance bf16) {
   return dtype == at::kFloat ? Tolerance{e32, e32} : bf16;
 }
 
+// Where pairs of bfloat16 are multiplied, scores are rounded to it.
+Tolerance gla_tolerance(at::ScalarType dtype) {
+  return choose(dtype, 1e-12, 1e-5, {5e-2, ops::pair_gemm() == nullptr ? 5e-3 : 1e-2});
+}
+
 class GlaGolden : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(GlaGolden, EveryChunkSize) {
-  for_each_case(GetParam(), [](Case&, const std::string& name, at::ScalarType dtype) {
-    const GoldenFile file(GetParam());
+void check_every_chunk_size(const char* file_name) {
+  for_each_case(file_name, [&](Case&, const std::string& name, at::ScalarType dtype) {
+    const GoldenFile file(file_name);
     const int64_t T = file.tensor(name, "q").size(1);
     for (const int64_t chunk :
          {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{16}, int64_t{64}, int64_t{128}, T, T + 5}) {
       SCOPED_TRACE(::testing::Message() << "chunk " << chunk);
       Case c(file, name, dtype);
-      const auto tolerance = choose(dtype, 1e-12, 1e-5, {5e-2, 5e-3});
+      const auto tolerance = gla_tolerance(dtype);
       const at::Tensor q = c.leaf("q"), k = c.leaf("k"), v = c.leaf("v");
       const auto h0 = c.optional_leaf("h0", c.sums());
       const auto [o, ht] = ops::gla_chunk(q, k, v, c.constant("log_decay"), h0,
@@ -132,6 +138,14 @@ TEST_P(GlaGolden, EveryChunkSize) {
       c.expect_gradients(tolerance);
     }
   });
+}
+
+TEST_P(GlaGolden, EveryChunkSize) { check_every_chunk_size(GetParam()); }
+
+TEST(GlaGoldenPairs, EveryChunkSize) {
+  ops::use_plain_pair_gemm(true);
+  check_every_chunk_size("gla_bf16.safetensors");
+  ops::use_plain_pair_gemm(false);
 }
 
 TEST_P(GlaGolden, StepByStep) {

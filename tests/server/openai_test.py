@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 import openai
-from server import KEY, Server, make_model, run_checks
+from server import KEY, Server, make_model, run_checks, wait_for
 
 MESSAGES = [{"role": "system", "content": "the state of a model"}, {"role": "user", "content": "time runs on"}]
 
@@ -217,9 +217,12 @@ def check_cors_and_log(program) -> None:
         for reply in (s.get("/v1/models", headers=origin),
                       s.post("/v1/completions", {"prompt": "secret words", "max_tokens": 3}, headers=origin)):
             assert reply.headers["access-control-allow-origin"] == origin["Origin"], reply.headers
-        log = (program.dir / "access.jsonl").read_text()
+        path = program.dir / "access.jsonl"
+        # A line is written when the answer has gone out: the client may be faster.
+        wait_for(lambda: "/v1/completions" in path.read_text().splitlines()[-1], what="the request's line")
+        log = path.read_text()
         line = json.loads(log.splitlines()[-1])
-        assert line["path"] == "/v1/completions" and line["status"] == 200 and line["completion_tokens"] <= 3
+        assert line["path"] == "/v1/completions" and line["status"] == 200 and line["completion_tokens"] <= 3, line
         assert "secret" not in log, "texts are not for the log"
 
 

@@ -6,6 +6,7 @@
 #include "ops/cpu.h"
 #include "ops/gla_chunk/gla_chunk.h"
 #include "ops/gla_chunk/kernel.h"
+#include "ops/gla_chunk/pair_gemm.h"
 
 namespace laplace::ops {
 
@@ -51,6 +52,14 @@ struct Inputs {
   std::vector<GlaDecay> decay;
 };
 
+template <class X>
+GlaChunkKernels<X> kernels_for(const GlaChunkHeads<X>& a) {
+  if constexpr (std::is_same_v<X, BFloat16>) {
+    if (pair_gemm() != nullptr && rows_are_words(a)) return gla_chunk_pair_kernels();
+  }
+  return gla_chunk_kernels<X>();
+}
+
 template <class Body>
 void for_heads(const at::Tensor& q, int64_t dv, const Body& body) {
   const int64_t H = q.size(2);
@@ -79,7 +88,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(
     a.o = written_rows<X>(o);
     a.chunk_states = written<float>(chunk_states);
     a.state_out = written<float>(state_out);
-    const auto kernel = gla_chunk_kernels<X>().forward;
+    const auto kernel = kernels_for(a).forward;
     for_heads(q, v.size(3), [&](int64_t b, int64_t h) { kernel(a, b, h); });
   });
   return {o, state_out, chunk_states};
@@ -112,7 +121,7 @@ at::Tensor backward(const at::Tensor& grad_o, const OptionalTensor& grad_state_o
     a.d_v = written_rows<X>(d_v);
     a.accumulate = accumulate;
     a.d_state = written<float>(d_state);
-    const auto kernel = gla_chunk_kernels<X>().backward;
+    const auto kernel = kernels_for(a).backward;
     for_heads(q, v.size(3), [&](int64_t b, int64_t h) { kernel(a, b, h); });
   });
   return d_state;

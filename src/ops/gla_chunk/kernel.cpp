@@ -7,153 +7,14 @@
 #include "ops/simd/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/gla_chunk/kernel.cpp"
-#include <hwy/aligned_allocator.h>
 #include <hwy/foreach_target.h>
 
+#include "ops/gla_chunk/chunk-inl.h"
 #include "ops/gla_chunk/small_gemm-inl.h"
 #include "ops/simd/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace laplace::ops::HWY_NAMESPACE {
-
-// A float32 matrix in the workspace; rows are whole vectors, zero behind the last column.
-struct Matrix {
-  float* data;
-  size_t columns, stride;
-
-  float* row(size_t i) const { return data + i * stride; }
-  Broadcast plain() const { return {data, stride, 1}; }
-  Broadcast transposed() const { return {data, 1, stride}; }
-};
-
-// One block of memory, cut into matrices.
-class Workspace {
- public:
-  explicit Workspace(size_t floats) : memory_(hwy::AllocateAligned<float>(floats)) {
-    std::fill_n(memory_.get(), floats, 0.0f);
-  }
-  Matrix matrix(size_t rows, size_t columns) {
-    const Matrix m{memory_.get() + used_, columns, whole_vectors(columns)};
-    used_ += rows * m.stride;
-    return m;
-  }
-
- private:
-  hwy::AlignedFreeUniquePtr<float[]> memory_;
-  size_t used_ = 0;
-};
-
-// to[i] = from[i] * scale
-template <class X>
-HWY_INLINE void copy_row(const X* from, size_t n, float scale, float* to) {
-  for (size_t i = 0; i < n; i += kLanes) {
-    store_full(hn::Mul(load(from + i, n - i), splat(scale)), to + i);
-  }
-}
-
-template <class X>
-HWY_INLINE void put_row(const float* from, size_t n, bool add, X* to) {
-  for (size_t i = 0; i < n; i += kLanes) {
-    Vec x = load_full(from + i);
-    if (add) x = hn::Add(x, load(to + i, n - i));
-    store(x, to + i, n - i);
-  }
-}
-
-// to(j,i) = from(i,j) for a square of four rows and columns, in registers.
-HWY_INLINE void transpose_square(const Matrix& from, size_t i, size_t j, const Matrix& to) {
-#if HWY_TARGET == HWY_SCALAR
-  for (size_t r = 0; r < 4; ++r) {
-    for (size_t c = 0; c < 4; ++c) to.row(j + c)[i + r] = from.row(i + r)[j + c];
-  }
-#else
-  const hn::Full128<float> four;
-  const auto r0 = hn::LoadU(four, from.row(i) + j), r1 = hn::LoadU(four, from.row(i + 1) + j),
-             r2 = hn::LoadU(four, from.row(i + 2) + j), r3 = hn::LoadU(four, from.row(i + 3) + j);
-  const auto low01 = hn::InterleaveLower(four, r0, r1), low23 = hn::InterleaveLower(four, r2, r3),
-             high01 = hn::InterleaveUpper(four, r0, r1), high23 = hn::InterleaveUpper(four, r2, r3);
-  hn::StoreU(hn::ConcatLowerLower(four, low23, low01), four, to.row(j) + i);
-  hn::StoreU(hn::ConcatUpperUpper(four, low23, low01), four, to.row(j + 1) + i);
-  hn::StoreU(hn::ConcatLowerLower(four, high23, high01), four, to.row(j + 2) + i);
-  hn::StoreU(hn::ConcatUpperUpper(four, high23, high01), four, to.row(j + 3) + i);
-#endif
-}
-
-HWY_INLINE void transpose(const Matrix& from, size_t rows, const Matrix& to) {
-  const size_t square_rows = rows / 4 * 4, square_columns = from.columns / 4 * 4;
-  for (size_t i = 0; i < square_rows; i += 4) {
-    for (size_t j = 0; j < square_columns; j += 4) transpose_square(from, i, j, to);
-  }
-  for (size_t i = 0; i < rows; ++i) {
-    const size_t begin = i < square_rows ? square_columns : 0;
-    for (size_t j = begin; j < from.columns; ++j) to.row(j)[i] = from.row(i)[j];
-  }
-}
-
-// Where a chunk lies and what its documents leave of it.
-struct Chunk {
-  int64_t first, length;  // tokens of the sequence
-  bool has_start = false;
-  int64_t first_start = 0;              // rows before it belong to the document that entered
-  int64_t last_start = 0;               // rows from it on belong to the document that leaves
-  int64_t document[kGlaMaxChunk] = {};  // the row where a row's document begins, 0 for the entering
-};
-
-template <class X>
-HWY_INLINE Chunk chunk_at(const GlaChunkHeads<X>& a, int64_t b, int64_t n) {
-  Chunk chunk{n * a.C, std::min(a.C, a.T - n * a.C)};
-  chunk.first_start = chunk.length;
-  if (a.doc_start == nullptr) return chunk;
-  const uint8_t* const starts = a.doc_start + b * a.T + chunk.first;
-  int64_t begin = 0;
-  for (int64_t i = 0; i < chunk.length; ++i) {
-    if (starts[i] != 0) {
-      if (!chunk.has_start) chunk.first_start = i;
-      chunk.has_start = true;
-      chunk.last_start = begin = i;
-    }
-    chunk.document[i] = begin;
-  }
-  return chunk;
-}
-
-// scores(i,j) *= dk^-1/2 lambda^{i-j}, and zero where j > i or j is of an earlier document.
-HWY_INLINE void mask_scores(const GlaDecay& decay, int64_t C, const Chunk& chunk,
-                            const Matrix& scores) {
-  for (int64_t i = 0; i < chunk.length; ++i) {
-    float* const row = scores.row(size_t(i));
-    const float* const powers = decay.within.data() + (C - 1 - i);
-    const int64_t block_end = std::min<int64_t>((i / kBlockRows + 1) * kBlockRows, chunk.length);
-    for (size_t j = 0; j < size_t(block_end); j += kLanes) {
-      store_full(hn::Mul(load_full(row + j), load_full(powers + j)), row + j);
-    }
-    std::fill_n(row, chunk.document[i], 0.0f);
-  }
-}
-
-// What row i takes from the entering state, and gives to the leaving one.
-HWY_INLINE float read_scale(const GlaDecay& decay, const Chunk& chunk, int64_t i) {
-  return i < chunk.first_start ? decay.read[size_t(i)] : 0.0f;
-}
-HWY_INLINE float write_scale(const GlaDecay& decay, const Chunk& chunk, int64_t i) {
-  return i < chunk.last_start ? 0.0f : decay.powers[size_t(chunk.length - 1 - i)];
-}
-
-// S lambda^L as S + S (lambda^L - 1), see portable.cpp; nothing is left behind a document's start.
-HWY_INLINE void fade_state(const GlaDecay& decay, const Chunk& chunk, size_t dk, const Matrix& S) {
-  const Vec fade = splat(chunk.has_start ? -1.0f : decay.fade(chunk.length));
-  for (size_t i = 0; i < dk * S.stride; i += kLanes) {
-    const Vec s = load_full(S.data + i);
-    store_full(hn::MulAdd(s, fade, s), S.data + i);
-  }
-}
-
-HWY_INLINE void load_state(const float* from, size_t dk, const Matrix& S) {
-  for (size_t i = 0; i < dk; ++i) copy_row(from + i * S.columns, S.columns, 1.0f, S.row(i));
-}
-HWY_INLINE void store_state(const Matrix& S, size_t dk, float* to) {
-  for (size_t i = 0; i < dk; ++i) put_row(S.row(i), S.columns, false, to + i * S.columns);
-}
 
 template <class X>
 void forward(const GlaChunkHeads<X>& a, int64_t b, int64_t h) {
@@ -178,20 +39,19 @@ void forward(const GlaChunkHeads<X>& a, int64_t b, int64_t h) {
       copy_row(a.v.at(token, h), dv, 1.0f, V.row(i));
     }
     transpose(K, L, Kt);
-    small_gemm<Part::kLowerResult>(L, L, dk, Q.plain(), Kt.data, Kt.stride, P.data, P.stride,
-                                   false);
-    mask_scores(decay, a.C, chunk, P);
-    small_gemm<Part::kLowerA>(L, dv, L, P.plain(), V.data, V.stride, O.data, O.stride, false);
+    small_gemm<Part::kLowerResult>(L, L, dk, plain(Q), Kt.data, Kt.stride, P.data, P.stride, false);
+    mask_scores(decay, a.C, chunk, kBlockRows, P);
+    small_gemm<Part::kLowerA>(L, dv, L, plain(P), V.data, V.stride, O.data, O.stride, false);
     for (size_t i = 0; i < L; ++i) {
       copy_row(Q.row(i), dk, read_scale(decay, chunk, int64_t(i)), Q.row(i));
       copy_row(K.row(i), dk, write_scale(decay, chunk, int64_t(i)), K.row(i));
     }
-    small_gemm<Part::kAll>(L, dv, dk, Q.plain(), S.data, S.stride, O.data, O.stride, true);
+    small_gemm<Part::kAll>(L, dv, dk, plain(Q), S.data, S.stride, O.data, O.stride, true);
     for (size_t i = 0; i < L; ++i) {
       put_row(O.row(i), dv, false, a.o.at(b * a.T + chunk.first + int64_t(i), h));
     }
     fade_state(decay, chunk, dk, S);
-    small_gemm<Part::kAll>(dk, dv, L, K.transposed(), V.data, V.stride, S.data, S.stride, true);
+    small_gemm<Part::kAll>(dk, dv, L, transposed(K), V.data, V.stride, S.data, S.stride, true);
   }
   store_state(S, dk, a.state_out + (b * a.H + h) * state_size);
 }
@@ -244,26 +104,26 @@ HWY_INLINE void chunk_gradients(const GlaDecay& decay, int64_t C, const Chunk& c
   constexpr std::integral_constant<Part, Part::kLowerA> kLowerA;
   constexpr std::integral_constant<Part, Part::kUpperA> kUpperA;
 
-  product(kLowerResult, L, dk, w.Q.plain(), w.Kt, w.P, false);
-  product(kLowerResult, L, dv, w.dO.plain(), w.Vt, w.dP, false);
-  mask_scores(decay, C, chunk, w.P);
-  mask_scores(decay, C, chunk, w.dP);
+  product(kLowerResult, L, dk, plain(w.Q), w.Kt, w.P, false);
+  product(kLowerResult, L, dv, plain(w.dO), w.Vt, w.dP, false);
+  mask_scores(decay, C, chunk, kBlockRows, w.P);
+  mask_scores(decay, C, chunk, kBlockRows, w.dP);
   for (size_t i = 0; i < L; ++i) {
     copy_row(w.dO.row(i), dv, read_scale(decay, chunk, int64_t(i)), w.dO_read.row(i));
   }
-  product(kLowerA, L, L, w.dP.plain(), w.K, w.dQ, false);
-  product(kAll, L, dv, w.dO_read.plain(), w.St, w.dQ, true);
-  product(kUpperA, L, L, w.dP.transposed(), w.Q, w.dK, false);
-  product(kUpperA, L, L, w.P.transposed(), w.dO, w.dV, false);
+  product(kLowerA, L, L, plain(w.dP), w.K, w.dQ, false);
+  product(kAll, L, dv, plain(w.dO_read), w.St, w.dQ, true);
+  product(kUpperA, L, L, transposed(w.dP), w.Q, w.dK, false);
+  product(kUpperA, L, L, transposed(w.P), w.dO, w.dV, false);
   for (size_t i = 0; i < L; ++i) {
     const float write = write_scale(decay, chunk, int64_t(i));
     copy_row(w.V.row(i), dv, write, w.V.row(i));
     copy_row(w.K.row(i), dk, write, w.K.row(i));
   }
-  product(kAll, L, dv, w.V.plain(), w.dSt, w.dK, true);
-  product(kAll, L, dk, w.K.plain(), w.dS, w.dV, true);
+  product(kAll, L, dv, plain(w.V), w.dSt, w.dK, true);
+  product(kAll, L, dk, plain(w.K), w.dS, w.dV, true);
   fade_state(decay, chunk, dk, w.dS);
-  product(kAll, dk, L, w.Q.transposed(), w.dO_read, w.dS, true);
+  product(kAll, dk, L, transposed(w.Q), w.dO_read, w.dS, true);
 }
 
 template <class X>

@@ -2,7 +2,8 @@
 // See gla_chunk.h for the maths.
 //
 // The chunks are the kernel's own, of at most kGlaMaxChunk tokens: any chunk size gives the same
-// result up to rounding, and this one suits the caches of a CPU. All arithmetic is float32.
+// result up to rounding, and this one suits the caches of a CPU. All arithmetic is float32, but for
+// pair_kernel.cpp, which multiplies bfloat16 where the machine does.
 #pragma once
 
 #include <cstddef>
@@ -57,5 +58,10 @@ struct GlaChunkKernels {
 // Those of the instruction set in use; X: float or BFloat16.
 template <class X>
 GlaChunkKernels<X> gla_chunk_kernels();
+
+// Those that multiply pairs of bfloat16 by pair_gemm(), for heads that rows_are_words() holds for.
+GlaChunkKernels<BFloat16> gla_chunk_pair_kernels();
+// Whether rows of q, k, v (and d_o, where there is one) are whole words of two elements.
+bool rows_are_words(const GlaChunkHeads<BFloat16>& a);
 
 }  // namespace laplace::ops

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 
+#include "ops/gla_chunk/chunk-inl.h"
+#include "ops/gla_chunk/part.h"
 #include "ops/simd/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,18 +23,10 @@ struct Broadcast {
   const float* data;
   size_t row, column;
 };
-
-// Which part of a product is wanted or not zero, in blocks of kBlockRows rows.
-enum class Part {
-  kAll,
-  kLowerResult,  // elements (i,j) with j <= i, and some to their right
-  kLowerA,       // A(i,k) is zero for k > i
-  kUpperA,       // A(i,k) is zero for k < i
-};
+HWY_INLINE Broadcast plain(const Matrix& m) { return {m.data, m.stride, 1}; }
+HWY_INLINE Broadcast transposed(const Matrix& m) { return {m.data, 1, m.stride}; }
 
 inline constexpr size_t kBlockRows = 6;  // with two vectors of columns: 12 sums in registers
-
-HWY_INLINE size_t whole_vectors(size_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
 template <size_t kRows, size_t kVectors>
 HWY_INLINE void tile(size_t k_begin, size_t k_end, Broadcast a, const float* b, size_t ldb,

@@ -6,26 +6,46 @@
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
-#include <utility>
 
 namespace laplace::ops {
 
 namespace {
 
-constexpr std::pair<int64_t, const char*> kSets[] = {
-    {HWY_AVX3, "avx512"}, {HWY_AVX2, "avx2"}, {HWY_STATIC_TARGET, "baseline"}};
+struct Set {
+  int64_t target;
+  const char* name;
+  bool bfloat16;  // whether products of bfloat16 are used, which Highway does not tell apart
+};
+constexpr Set kSets[] = {{HWY_AVX3, "avx512_bf16", true},
+                         {HWY_AVX3, "avx512", false},
+                         {HWY_AVX2, "avx2", false},
+                         {HWY_STATIC_TARGET, "baseline", false}};
 
-bool is_available(int64_t target) {
-  return target == HWY_STATIC_TARGET || (hwy::SupportedTargets() & target) != 0;
+bool machine_has_bfloat16() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
+bool is_available(const Set& set) {
+  const bool target =
+      set.target == HWY_STATIC_TARGET || (hwy::SupportedTargets() & set.target) != 0;
+  return target && (!set.bfloat16 || machine_has_bfloat16());
+}
+
+std::atomic<bool>& bfloat16_flag() {
+  static std::atomic<bool> flag = machine_has_bfloat16();
+  return flag;
 }
 
 // Runs before the first kernel is chosen. An unknown name, or a set this machine lacks, falls to
-// the best one. The serving engine's finer names are understood.
+// the best one. The serving engine calls the baseline portable.
 bool apply_environment() {
   const char* const value = std::getenv("LAPLACE_CPU");
   if (value == nullptr) return true;
   const std::string_view name = value;
-  if (name.substr(0, 6) == "avx512") return use_instruction_set("avx512");
   return use_instruction_set(name == "portable" ? "baseline" : std::string(name));
 }
 
@@ -42,31 +62,35 @@ std::atomic<bool>& fused_flag() {
 std::vector<std::string> available_instruction_sets() {
   hwy::SetSupportedTargetsForTest(0);
   std::vector<std::string> names;
-  for (const auto& [target, name] : kSets) {
-    if (is_available(target)) names.emplace_back(name);
+  for (const Set& set : kSets) {
+    if (is_available(set)) names.emplace_back(set.name);
   }
   return names;
 }
 
 std::string instruction_set() {
   fused_kernels();  // has read the environment
-  for (const auto& [target, name] : kSets) {
-    if (is_available(target)) return name;
+  for (const Set& set : kSets) {
+    if (is_available(set) && (!set.bfloat16 || bfloat16_flag())) return set.name;
   }
   return "baseline";
 }
 
 bool use_instruction_set(const std::string& wanted) {
   hwy::SetSupportedTargetsForTest(0);
-  for (const auto& [target, name] : kSets) {
-    if (wanted != name || !is_available(target)) continue;
-    hwy::SetSupportedTargetsForTest(target | HWY_STATIC_TARGET);
+  for (const Set& set : kSets) {
+    if (wanted != set.name || !is_available(set)) continue;
+    hwy::SetSupportedTargetsForTest(set.target | HWY_STATIC_TARGET);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    bfloat16_flag() = set.bfloat16;
     return true;
   }
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  bfloat16_flag() = machine_has_bfloat16();
   return wanted.empty();
 }
+
+bool bfloat16_products() { return bfloat16_flag().load(std::memory_order_relaxed); }
 
 bool fused_kernels() {
   static const bool environment [[maybe_unused]] = apply_environment();

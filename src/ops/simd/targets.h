@@ -1,8 +1,8 @@
 // Which instruction sets the fused kernels are built for, and which one runs.
 //
 // The best one that the machine has, unless LAPLACE_CPU names another: baseline (what every machine
-// of the architecture has), avx2, avx512. LAPLACE_KERNELS=portable turns the fused kernels off
-// altogether.
+// of the architecture has), avx2, avx512, avx512_bf16 (the same, with products of bfloat16).
+// LAPLACE_KERNELS=portable turns the fused kernels off altogether.
 //
 // A kernel's file defines HWY_TARGET_INCLUDE and includes this before Highway's foreach_target.h.
 #pragma once
@@ -38,6 +38,9 @@ std::string instruction_set();
 // Takes this set from now on; "" for the best. Not while kernels run. False when it is not
 // available here.
 bool use_instruction_set(const std::string& name);
+
+// True where the set in use multiplies pairs of bfloat16 with float32 sums (avx512_bf16).
+bool bfloat16_products();
 
 // False under LAPLACE_KERNELS=portable, read once, and after set_fused_kernels(false).
 bool fused_kernels();

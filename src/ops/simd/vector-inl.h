@@ -38,15 +38,18 @@ HWY_INLINE Vec load_full(const BFloat16* p) {
 }
 
 HWY_INLINE void store_full(Vec v, float* p) { hn::StoreU(v, F32(), p); }
-// Rounds to nearest, ties to even; NaN stays NaN.
-HWY_INLINE void store_full(Vec v, BFloat16* p) {
+// As bfloat16 in the low half of each word. Rounds to nearest, ties to even; NaN stays NaN.
+HWY_INLINE hn::Vec<U32> bfloat16_words(Vec v) {
   const U32 u32;
   const auto bits = hn::BitCast(u32, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1));
   const auto rounded = hn::Add(hn::Add(bits, hn::Set(u32, 0x7fff)), odd);
   const auto nan = hn::BitCast(u32, hn::VecFromMask(F32(), hn::IsNaN(v)));
   const auto kept = hn::Or(hn::AndNot(nan, rounded), hn::And(nan, hn::Set(u32, 0x7fc00000)));
-  const auto half = hn::BitCast(I32(), hn::ShiftRight<16>(kept));
+  return hn::ShiftRight<16>(kept);
+}
+HWY_INLINE void store_full(Vec v, BFloat16* p) {
+  const auto half = hn::BitCast(I32(), bfloat16_words(v));
   hn::StoreU(hn::DemoteTo(U16(), half), U16(), reinterpret_cast<uint16_t*>(p));
 }
 
