@@ -105,6 +105,10 @@ void add_common(CLI::App& app, BenchOptions& options) {
       ->capture_default_str();
   app.add_option("--prefill-budget", options.budget, "Prompt tokens in a step")
       ->capture_default_str();
+  app.add_option("--prefill-stretch", options.stretch,
+                 "Beside decoding sequences, how long a step with prompts may take, in steps "
+                 "without; 0 for no bound")
+      ->capture_default_str();
   app.add_option("--prompt", options.load.prompt_tokens, "Tokens of each prompt")
       ->capture_default_str();
   app.add_option("--output", options.load.output_tokens, "Tokens generated for each prompt")

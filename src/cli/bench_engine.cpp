@@ -30,6 +30,15 @@ std::vector<double> times_of(const std::vector<TimedStep>& steps, StepTime time,
   return out;
 }
 
+std::vector<double> mixed_times_of(const std::vector<TimedStep>& steps, StepTime time,
+                                   int64_t decode_rows) {
+  std::vector<double> out;
+  for (const TimedStep& step : steps) {
+    if (step.decode_rows == decode_rows && step.prefill_rows > 0) out.push_back(step.*time);
+  }
+  return out;
+}
+
 Bench open_bench(const BenchOptions& options, int64_t slots, bool log_steps) {
   const Stopwatch watch;
   const ModelConfig config = ModelConfig::load(options.config);
@@ -39,6 +48,7 @@ Bench open_bench(const BenchOptions& options, int64_t slots, bool log_steps) {
   engine_options.replicas = options.replicas;
   engine_options.slots = slots;
   engine_options.prefill_budget = options.budget;
+  engine_options.prefill_stretch = options.stretch;
   engine_options.max_waiting = 1 << 20;
   Bench out;
   if (log_steps) {

@@ -22,6 +22,7 @@ struct BenchOptions {
   int replicas = 1;
   int64_t slots = 0;
   int64_t budget = 512;
+  double stretch = EngineOptions{}.prefill_stretch;
   int64_t batch = 1;
   std::vector<int64_t> contexts;  // decode: the same tokens after so many others
   int64_t pairs = 20;             // decode: how often each context is measured
@@ -59,6 +60,9 @@ using StepTime = double TimedStep::*;
 // The times of the steps of exactly so many rows; an empty vector where there was none.
 std::vector<double> times_of(const std::vector<TimedStep>& steps, StepTime time,
                              int64_t decode_rows, int64_t prefill_rows);
+// Of the steps with so many decoding rows and prompt tokens beside them.
+std::vector<double> mixed_times_of(const std::vector<TimedStep>& steps, StepTime time,
+                                   int64_t decode_rows);
 
 // A model with its engine, and what a measurement needs to know of it.
 struct Bench {

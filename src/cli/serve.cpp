@@ -138,6 +138,12 @@ void add_engine_options(CLI::App& app, ServeOptions& options) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(group);
+  app.add_option("--prefill-stretch", engine.prefill_stretch,
+                 "Beside sequences that generate, a step with prompts takes at most so many times "
+                 "as long as one without; 0 for no bound")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--memory-share", engine.memory_share,
                  "Of the available memory that weights and slots may take")
       ->check(CLI::Range(0.01, 1.0))

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "engine_support.h"
+#include "serve/engine/prefill_pace.h"
 #include "serve/engine/scheduler.h"
 
 namespace laplace {
@@ -360,6 +361,44 @@ TEST_F(EngineTest, LongPromptsDoNotStallOthers) {
   EXPECT_EQ(other->finished(), 1);  // half of the budget was its own
   EXPECT_EQ(one->finished(), 0);
   EXPECT_EQ(decoding->heard[0].tokens.size(), 5U);
+}
+
+// Steps that cost what a model says: the pace finds the prompt tokens that stretch them so far.
+TEST(PrefillPace, StretchesASteppedModel) {
+  for (const double token_seconds : {1e-4, 1e-3}) {
+    for (const double stretch : {2.0, 4.0}) {
+      constexpr double kDecode = 0.1;
+      PrefillPace pace(4096, stretch);
+      EXPECT_EQ(pace.budget(0), 4096);
+      EXPECT_EQ(pace.budget(3), 32);  // nothing is known
+      for (int step = 0; step < 40; ++step) {
+        const int64_t tokens = step % 4 == 0 ? 0 : pace.budget(3);
+        pace.observe(3, tokens, kDecode + token_seconds * double(tokens));
+      }
+      EXPECT_NEAR(double(pace.budget(3)), (stretch - 1) * kDecode / token_seconds,
+                  0.02 * (stretch - 1) * kDecode / token_seconds);
+      EXPECT_EQ(pace.budget(0), 4096) << "nobody waits for the step";
+    }
+  }
+}
+
+TEST(PrefillPace, StaysWithinItsBounds) {
+  PrefillPace slow(512, 2);
+  slow.observe(1, 0, 1e-3);
+  slow.observe(1, 32, 10);
+  EXPECT_EQ(slow.budget(1), 32) << "prompts go on, however slow they are";
+  PrefillPace fast(512, 2);
+  fast.observe(1, 0, 10);
+  fast.observe(0, 512, 1e-3);
+  EXPECT_EQ(fast.budget(1), 512);
+  PrefillPace small(4, 2);
+  small.observe(1, 0, 1);
+  small.observe(1, 4, 1);
+  EXPECT_EQ(small.budget(1), 4);
+  PrefillPace unbounded(512, 0);
+  unbounded.observe(1, 0, 1e-3);
+  unbounded.observe(1, 512, 10);
+  EXPECT_EQ(unbounded.budget(1), 512);
 }
 
 TEST(EngineDtypes, Names) {

@@ -20,6 +20,7 @@ from program import Program  # noqa: E402
 
 KEY = "test-key-0123456789abcdef"
 OTHER_KEY = "other-key-0123456789abcdef"
+MB = 1 << 20
 
 
 def make_model(directory: str, program: str, steps: int = 300) -> Program:
@@ -173,6 +174,22 @@ def read_all(connection: socket.socket) -> bytes:
 
 def status_of(raw: bytes) -> int:
     return int(raw.split(b" ", 2)[1]) if raw.startswith(b"HTTP/1.") else 0
+
+
+def refused(reply, param: str | None, status: int = 400) -> None:
+    assert reply.status == status, f"{reply.status}, not {status}: {reply.body[:300]!r}"
+    if param is not None:
+        assert reply.error["param"] == param, f"the error names {reply.error['param']}, not {param}: {reply.error}"
+    assert reply.error["message"] and reply.error["type"], reply.error
+
+
+def post_head(path: str = "/v1/completions", *headers: str) -> bytes:
+    return "\r\n".join([f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json",
+                        *headers, "", ""]).encode()
+
+
+def session_file(s: Server, name: str):
+    return s.program.dir / s.state / "public" / f"{name}.session"
 
 
 def wait_for(condition, timeout: float = 30, what: str = "") -> None:

@@ -37,6 +37,17 @@ struct HeadSums {
   float *du, *u;            // [H,dv], backward only
 };
 
+// What a later token reads.
+template <class T>
+HWY_INLINE void fetch_token(const GlaOutputTokens<T>& a, int64_t token, int64_t h, bool backward) {
+  fetch_ahead(a.q.at(token, h), size_t(a.dk));
+  fetch_ahead(a.k.at(token, h), size_t(a.dk));
+  fetch_ahead(a.v.at(token, h), size_t(a.dv));
+  fetch_ahead(a.o.at(token, h), size_t(a.dv));
+  fetch_ahead(a.g.at(token, h), size_t(a.dv));
+  if (backward) fetch_ahead(a.dy.at(token, h), size_t(a.dv));
+}
+
 // p = sigmoid( q . (a * k) )
 template <class T>
 HWY_INLINE void balances(const GlaOutputTokens<T>& a, int64_t token, const HeadSums& sums) {
@@ -170,7 +181,10 @@ void forward(const GlaOutputTokens<T>& a, int64_t begin, int64_t end) {
   for (int64_t token = begin; token < end; ++token) {
     balances(a, token, sums);
     norms(a, token, sums);
-    for (int64_t h = 0; h < a.H; ++h) forward_head(a, token, h, sums);
+    for (int64_t h = 0; h < a.H; ++h) {
+      fetch_token(a, std::min(token + 1, end - 1), h, false);
+      forward_head(a, token, h, sums);
+    }
   }
 }
 
@@ -183,7 +197,10 @@ void backward(const GlaOutputTokens<T>& a, int64_t begin, int64_t end, float* d_
   for (int64_t token = begin; token < end; ++token) {
     balances(a, token, sums);
     norms(a, token, sums);
-    for (int64_t h = 0; h < a.H; ++h) backward_gate(a, token, h, d_norm + h * a.dv, sums);
+    for (int64_t h = 0; h < a.H; ++h) {
+      fetch_token(a, std::min(token + 1, end - 1), h, true);
+      backward_gate(a, token, h, d_norm + h * a.dv, sums);
+    }
     for (int64_t h = 0; h < a.H; ++h) backward_norm(a, token, h, sums);
     for (int64_t h = 0; h < a.H; ++h) backward_balance(a, token, h, d_aug + h * a.dk, sums);
   }

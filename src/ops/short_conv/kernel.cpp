@@ -68,6 +68,13 @@ struct GroupRows {
   const float* weight;
 };
 
+// Asks for channels [i, i+n) of the next group's rows of x or dy; `row` is this group's first.
+template <class X>
+HWY_INLINE void fetch_next_group(const X* row, int64_t D, size_t i) {
+  if (i * sizeof(X) % 64 != 0) return;  // once a line
+  for (int64_t g = kGroup; g < 2 * kGroup; ++g) fetch_ahead(row + g * D + i, 1);
+}
+
 // kPlain: all of `count` == kGroup tokens see K inputs; then no branch is left.
 template <int K, bool kPlain, class X>
 HWY_INLINE void load_inputs(const Block<K, X>& block, const GroupRows<K, X>& rows, int64_t t0,
@@ -102,6 +109,7 @@ HWY_INLINE void forward_group(const Block<K, X>& block, int64_t t0, int64_t coun
     Vec x[kGroup + K - 1], w[K];
     for (int lag = 0; lag < K; ++lag) w[lag] = rows.tap(lag, i, n);
     load_inputs<K, kPlain>(block, rows, t0, count, i, n, x);
+    if (kPlain) fetch_next_group(block.a.x + block.at(t0), block.a.D, i);
     for (int64_t g = 0; g < (kPlain ? kGroup : count); ++g) {
       const Vec sum = convolve<K, kPlain>(block, t0 + g, x + g, w);
       store(hn::Mul(sum, sigmoid_vec(sum)), y + size_t(g) * D + i, n);
@@ -183,6 +191,8 @@ HWY_INLINE void backward_group(const Block<K, X>& block, int64_t t0, int64_t cou
     for (int lag = 0; lag < K; ++lag) d_weight[lag] = splat(0);
     for (int j = 0; j < K - 1; ++j) d_sum[j] = load_full(carry + size_t(j) * stride + i);
     load_inputs<K, kPlain>(block, rows, t0, count, i, n, x);
+    if (kPlain) fetch_next_group(block.a.x + block.at(t0), block.a.D, i);
+    if (kPlain) fetch_next_group(dy, block.a.D, i);
     for (int64_t g = 0; g < kGroup; ++g) {
       const int64_t t = t0 + g;
       if (!kPlain && g >= count) {

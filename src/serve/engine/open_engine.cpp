@@ -39,6 +39,10 @@ void check_options(const EngineOptions& options) {
   if (options.prefill_budget < 1) {
     fail_input("prefill_budget is ", options.prefill_budget, ", but must be at least 1 token");
   }
+  if (options.prefill_stretch != 0 && options.prefill_stretch < 1) {
+    fail_input("prefill_stretch is ", options.prefill_stretch,
+               ", but must be at least 1, or 0 for no bound");
+  }
 }
 
 }  // namespace

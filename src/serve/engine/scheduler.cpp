@@ -11,6 +11,8 @@ namespace laplace {
 
 namespace {
 
+constexpr int64_t kWarmRows = 16;  // of logits, touched before the first step
+
 std::vector<TokenCount> sparse(const TokenCounts& counts) {
   std::vector<TokenCount> out;
   out.reserve(counts.seen().size());
@@ -32,7 +34,7 @@ void restore(const std::vector<TokenCount>& from, TokenCounts* counts) {
 Scheduler::Scheduler(const EngineModel& model, Executor& executor, const EngineOptions& options)
     : model_(model),
       executor_(executor),
-      prefill_budget_(std::max<int64_t>(options.prefill_budget, 1)),
+      pace_(std::max<int64_t>(options.prefill_budget, 1), options.prefill_stretch),
       max_swapped_(std::max<int64_t>(4, executor.slots() / 8)),
       time_slice_(options.time_slice),
       on_step_(options.on_step),
@@ -41,6 +43,7 @@ Scheduler::Scheduler(const EngineModel& model, Executor& executor, const EngineO
   stats_.slots_total = executor.slots();
   // Room for every slot's logits: a wider batch than any before moves nothing.
   logits_.reserve(size_t(executor.slots() * model.config.vocab_size));
+  logits_.resize(size_t(std::min(executor.slots(), kWarmRows) * model.config.vocab_size));
 }
 
 Scheduler::~Scheduler() = default;

@@ -13,6 +13,7 @@
 
 #include "serve/engine/engine.h"
 #include "serve/engine/executor.h"
+#include "serve/engine/prefill_pace.h"
 #include "serve/engine/sequence.h"
 
 namespace laplace {
@@ -85,7 +86,8 @@ class Scheduler {
 
   const EngineModel& model_;
   Executor& executor_;
-  const int64_t prefill_budget_, max_swapped_, time_slice_;
+  PrefillPace pace_;
+  const int64_t max_swapped_, time_slice_;
   const std::function<void(const StepReport&)> on_step_;
   std::vector<int64_t> free_slots_;
   std::vector<SequencePtr> running_;  // with a slot

@@ -38,6 +38,7 @@ void Scheduler::step() {
   ++stats_.steps;
   const double seconds = watch.seconds();
   stats_.step_seconds += seconds;
+  pace_.observe(stats_.last_decode_rows, stats_.last_prefill_rows, seconds);
   if (on_step_) {
     on_step_({seconds, stats_.last_decode_rows, stats_.last_prefill_rows, int64_t(running_.size()),
               int64_t(waiting_.size())});
@@ -83,7 +84,7 @@ void Scheduler::plan_prompts() {
     if (!sequence->prompt_done()) prompts.push_back(sequence.get());
   }
   if (prompts.empty()) return;
-  int64_t left = prefill_budget_;
+  int64_t left = pace_.budget(stats_.last_decode_rows);
   if (int64_t(prompts.size()) > left) {
     std::ranges::rotate(prompts, prompts.begin() + int64_t(first_prompt_ % prompts.size()));
     first_prompt_ += size_t(left);

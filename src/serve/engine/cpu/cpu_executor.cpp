@@ -14,7 +14,8 @@ namespace {
 
 // Rows of one pass through the layers; a step of more rows takes several.
 constexpr int64_t kPassRows = 512;
-constexpr int64_t kMaxTaps = 64;  // ModelConfig's bound of conv_kernel
+constexpr int64_t kWarmBytes = 64 << 20;  // of slots, touched before the first step
+constexpr int64_t kMaxTaps = 64;          // ModelConfig's bound of conv_kernel
 
 int64_t padded(int64_t columns) { return (columns + 15) / 16 * 16 + 16; }
 
@@ -66,6 +67,23 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const CpuModel> model, int64_t slots, i
   for (int i = 0; i < threads_.threads(); ++i) {
     scratch_.push_back(touched(size_t(std::max(gemm.scratch_bytes(kPassRows), gla))));
   }
+  warm();
+}
+
+// What the first steps would wait for: the pages of the first slots, and a token through all
+// weights.
+void CpuExecutor::warm() {
+  const int64_t slot_bytes = pool_.slot_floats() * int64_t{sizeof(float)};
+  const int64_t count = std::min(std::max<int64_t>(kWarmBytes / slot_bytes, 1), pool_.slots());
+  if (count == 0) return;
+  for (int64_t slot = 0; slot < count; ++slot) pool_.zero(slot);
+  const TokenId token = 0;
+  const int64_t row = 0;
+  std::vector<float> logits(size_t(config().vocab_size));
+  threads_.begin();
+  CpuExecutor::step(std::array{Segment{0, {&token, 1}}}, {&row, 1}, logits.data());
+  threads_.end();
+  for (int64_t slot = 0; slot < count; ++slot) pool_.release(slot);
 }
 
 std::string CpuExecutor::description() const {

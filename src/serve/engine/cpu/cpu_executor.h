@@ -55,6 +55,7 @@ class CpuExecutor : public Executor {
   };
 
   static Buffer make_buffer(int64_t columns);
+  void warm();
   void pass(std::span<const Part> parts, int64_t rows);
   void run_layer(int64_t i, std::span<const Part> parts, int64_t rows);
   void convolve(int64_t i, std::span<const Part> parts, int64_t rows);

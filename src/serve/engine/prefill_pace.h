@@ -1,0 +1,28 @@
+// How many prompt tokens a step takes beside sequences that decode: so many that the step takes at
+// most `stretch` times as long as one without prompts. What steps cost is learned from steps.
+//
+// A step of w decoding rows costs d seconds, and each prompt token beside them c more; both are
+// running means. Only how prompts are cut depends on them, never a bit of a result.
+#pragma once
+
+#include <cstdint>
+
+namespace laplace {
+
+class PrefillPace {
+ public:
+  // At most `most` tokens a step; stretch 0: always `most`.
+  PrefillPace(int64_t most, double stretch) : most_(most), stretch_(stretch) {}
+
+  // Tokens of the next step, at least 1.
+  int64_t budget(int64_t decode_rows) const;
+  // A step that has been.
+  void observe(int64_t decode_rows, int64_t prefill_rows, double seconds);
+
+ private:
+  int64_t most_;
+  double stretch_;
+  double decode_seconds_ = 0, token_seconds_ = 0;  // d and c; 0: not known yet
+};
+
+}  // namespace laplace
