@@ -122,9 +122,9 @@ HWY_INLINE void backward_gate(const GlaOutputTokens<T>& a, int64_t token, int64_
     const Vec z = hn::MulAdd(load(v + i, n), p, load(o + i, n));
     const Vec u = hn::Mul(z, rstd);
     const Vec gate = load(g + i, n), d = load(dy + i, n), weight = load(w + i, n);
-    const Vec s = sigmoid_vec(gate);
-    const Vec silu = hn::Mul(gate, s);
-    const Vec d_silu = hn::MulAdd(silu, hn::Sub(splat(1), s), s);
+    const Sigmoid s = sigmoid_and_complement(gate);
+    const Vec silu = hn::Mul(gate, s.value);
+    const Vec d_silu = hn::MulAdd(silu, s.complement, s.value);
     store(hn::Mul(hn::Mul(d, u), hn::Mul(weight, d_silu)), a.d_g.at(token, h) + i, n);
     const Vec dn = hn::Mul(d, silu);
     store(hn::MulAdd(dn, u, load(d_norm + i, n)), d_norm + i, n);

@@ -141,8 +141,8 @@ void forward_block(const Block<K, X>& block) {
 
 // The gradient of the sum s: of SiLU, times dy.
 HWY_INLINE Vec sum_gradient(Vec sum, Vec dy) {
-  const Vec s = sigmoid_vec(sum);
-  return hn::Mul(dy, hn::Mul(s, hn::MulAdd(sum, hn::Sub(splat(1), s), splat(1))));
+  const Sigmoid s = sigmoid_and_complement(sum);
+  return hn::Mul(dy, hn::Mul(s.value, hn::MulAdd(sum, s.complement, splat(1))));
 }
 
 // The gradient of the input of token t, to the row dx (t < 0: to the window); d_sum[lag] is that of

@@ -126,8 +126,12 @@ HWY_INLINE Vec reciprocal_vec(Vec d) {
 
 // 1 / (1 + exp(-x)), relative error below 5e-7 (2e-7 for |x| < 10). As exp_vec with -x worked into
 // the constants, one step of reduction and a polynomial of degree 5 in -r: its error is of the size
-// that the sum with 1 rounds away.
-HWY_INLINE Vec sigmoid_vec(Vec x) {
+// that the sum with 1 rounds away. The complement 1 - value has a relative error of that size too:
+// where the value is all but 1, their difference would be noise.
+struct Sigmoid {
+  Vec value, complement;
+};
+HWY_INLINE Sigmoid sigmoid_and_complement(Vec x) {
   x = hn::Min(hn::Max(x, splat(-88.3f)), splat(87.3f));
   const Vec shift = splat(12582912.0f);
   const Vec shifted = hn::MulAdd(x, splat(-1.44269504088896341f), shift);
@@ -140,8 +144,10 @@ HWY_INLINE Vec sigmoid_vec(Vec x) {
   p = hn::MulAdd(p, r, splat(1.0f));
   const auto exponent = hn::ShiftLeft<23>(hn::BitCast(I32(), shifted));
   const Vec e = hn::BitCast(F32(), hn::Add(hn::BitCast(I32(), p), exponent));
-  return reciprocal_vec(hn::Add(splat(1.0f), e));
+  const Vec value = reciprocal_vec(hn::Add(splat(1.0f), e));
+  return {value, hn::Mul(e, value)};
 }
+HWY_INLINE Vec sigmoid_vec(Vec x) { return sigmoid_and_complement(x).value; }
 
 }  // namespace laplace::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

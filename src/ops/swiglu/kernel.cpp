@@ -36,9 +36,9 @@ void backward(int64_t F, const T* gate_up, const T* dy, T* d_gate_up, int64_t be
     T* const d_up = d_gate + F;
     for (size_t i = 0; i < n; i += kLanes) {
       const Vec g = load(gate + i, n - i), d = load(dy + row * F + i, n - i);
-      const Vec s = sigmoid_vec(g);
-      const Vec silu = hn::Mul(g, s);
-      const Vec d_silu = hn::MulAdd(silu, hn::Sub(splat(1), s), s);
+      const Sigmoid s = sigmoid_and_complement(g);
+      const Vec silu = hn::Mul(g, s.value);
+      const Vec d_silu = hn::MulAdd(silu, s.complement, s.value);
       store(hn::Mul(hn::Mul(d, load(up + i, n - i)), d_silu), d_gate + i, n - i);
       store(hn::Mul(d, silu), d_up + i, n - i);
     }
