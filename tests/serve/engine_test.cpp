@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine_support.h"
@@ -340,7 +341,7 @@ TEST_F(EngineTest, PriorityTakesASlotAndGivesItBack) {
 TEST_F(EngineTest, LongPromptsDoNotStallOthers) {
   const EngineModel model = small_model();
   CpuExecutor executor(weights_, 3, 1, true);
-  Scheduler scheduler(model, executor, {.prefill_budget = 10});
+  Scheduler scheduler(model, executor, {.prefill_budget = 10, .prefill_stretch = 0});
   const auto add = [&](int64_t prompt, int64_t output) {
     auto job = std::make_shared<Job>();
     job->request = simple(output);
@@ -363,21 +364,27 @@ TEST_F(EngineTest, LongPromptsDoNotStallOthers) {
   EXPECT_EQ(decoding->heard[0].tokens.size(), 5U);
 }
 
-// Steps that cost what a model says: the pace finds the prompt tokens that stretch them so far.
-TEST(PrefillPace, StretchesASteppedModel) {
+// Steps that cost what a formula says: the pace finds the prompt tokens that stretch them so far.
+TEST(PrefillPace, StretchesStepsOfAKnownCost) {
   for (const double token_seconds : {1e-4, 1e-3}) {
     for (const double stretch : {2.0, 4.0}) {
-      constexpr double kDecode = 0.1;
       PrefillPace pace(4096, stretch);
-      EXPECT_EQ(pace.budget(0), 4096);
-      EXPECT_EQ(pace.budget(3), 32);  // nothing is known
-      for (int step = 0; step < 40; ++step) {
-        const int64_t tokens = step % 4 == 0 ? 0 : pace.budget(3);
-        pace.observe(3, tokens, kDecode + token_seconds * double(tokens));
-      }
-      EXPECT_NEAR(double(pace.budget(3)), (stretch - 1) * kDecode / token_seconds,
-                  0.02 * (stretch - 1) * kDecode / token_seconds);
       EXPECT_EQ(pace.budget(0), 4096) << "nobody waits for the step";
+      for (const int64_t width : {3, 40}) {
+        const double decode_seconds = 0.1 + 0.01 * double(width);
+        const double wanted = std::min((stretch - 1) * decode_seconds / token_seconds, 4096.0);
+        int64_t without = 0;
+        for (int step = 0; step < 200; ++step) {
+          const int64_t tokens = pace.budget(width);
+          without += tokens == 0 ? 1 : 0;
+          pace.observe(width, tokens, decode_seconds + token_seconds * double(tokens));
+          if (step > 60 && tokens > 0) {
+            EXPECT_NEAR(double(tokens), wanted, 0.02 * wanted + 1);
+          }
+        }
+        EXPECT_GE(without, 3) << "what a step costs is looked at anew";
+        EXPECT_LE(without, 5);
+      }
     }
   }
 }
@@ -396,7 +403,6 @@ TEST(PrefillPace, StaysWithinItsBounds) {
   small.observe(1, 4, 1);
   EXPECT_EQ(small.budget(1), 4);
   PrefillPace unbounded(512, 0);
-  unbounded.observe(1, 0, 1e-3);
   unbounded.observe(1, 512, 10);
   EXPECT_EQ(unbounded.budget(1), 512);
 }

@@ -132,7 +132,7 @@ struct Sigmoid {
   Vec value, complement;
 };
 HWY_INLINE Sigmoid sigmoid_and_complement(Vec x) {
-  x = hn::Min(hn::Max(x, splat(-88.3f)), splat(87.3f));
+  x = hn::Min(hn::Max(x, splat(-87.0f)), splat(87.3f));  // 1 / exp(87) is no denormal
   const Vec shift = splat(12582912.0f);
   const Vec shifted = hn::MulAdd(x, splat(-1.44269504088896341f), shift);
   const Vec n = hn::Sub(shifted, shift);

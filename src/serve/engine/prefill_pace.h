@@ -2,7 +2,9 @@
 // most `stretch` times as long as one without prompts. What steps cost is learned from steps.
 //
 // A step of w decoding rows costs d seconds, and each prompt token beside them c more; both are
-// running means. Only how prompts are cut depends on them, never a bit of a result.
+// running means. d is known for a width near w only: where it is not, or has not been seen for
+// long, a step goes without prompts. Only how prompts are cut depends on all this, never a bit of a
+// result.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +16,19 @@ class PrefillPace {
   // At most `most` tokens a step; stretch 0: always `most`.
   PrefillPace(int64_t most, double stretch) : most_(most), stretch_(stretch) {}
 
-  // Tokens of the next step, at least 1.
+  // Tokens of the next step; at least 1 where no sequence decodes.
   int64_t budget(int64_t decode_rows) const;
   // A step that has been.
   void observe(int64_t decode_rows, int64_t prefill_rows, double seconds);
 
  private:
+  bool knows(int64_t decode_rows) const;
+
   int64_t most_;
   double stretch_;
   double decode_seconds_ = 0, token_seconds_ = 0;  // d and c; 0: not known yet
+  int64_t width_ = 0;                              // that d is of
+  int64_t mixed_steps_ = 0;                        // since a step without prompts
 };
 
 }  // namespace laplace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 
@@ -127,8 +128,10 @@ bool Scheduler::make_room(const Sequence& wanted) {
 }
 
 void Scheduler::swap_out(SequencePtr sequence) {
-  sequence->swapped.resize(size_t(model_.config.state_bytes()) / sizeof(float));
-  executor_.save(sequence->slot, sequence->swapped);
+  if (!std::exchange(sequence->fresh, false)) {
+    sequence->swapped.resize(size_t(model_.config.state_bytes()) / sizeof(float));
+    executor_.save(sequence->slot, sequence->swapped);
+  }
   give_slot(*sequence);
   // Among its equals it stands last now, so that slots go around.
   sequence->order = next_order_++;
@@ -148,7 +151,7 @@ void Scheduler::enter(SequencePtr sequence) {
   Sequence& entering = *sequence;
   entering.slot = free_slots_.back();
   free_slots_.pop_back();
-  entering.had_slot = true;
+  const bool first_slot = !std::exchange(entering.had_slot, true);
   entering.since_admitted = 0;
   running_.push_back(std::move(sequence));
   if (!entering.counts) {
@@ -164,8 +167,8 @@ void Scheduler::enter(SequencePtr sequence) {
     pick_first(entering);
     entering.from.reset();
   } else {
-    executor_.zero(entering.slot);
-    if (entering.request().prompt_log_probs) {
+    entering.fresh = true;
+    if (first_slot && entering.request().prompt_log_probs) {
       const TokenResult first{.id = entering.request().prompt.front()};
       tell(*entering.job, [&](Sink& sink) { sink.on_prompt({&first, 1}); });
     }

@@ -99,6 +99,7 @@ class Scheduler {
 
   // Of the step in progress.
   std::vector<Segment> segments_;
+  std::vector<int64_t> to_zero_;  // slots of sequences that begin
   std::vector<int64_t> logit_rows_;
   std::vector<Row> rows_;
   std::vector<float> logits_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <utility>
 
 #include "base/error.h"
 #include "base/progress.h"
@@ -47,6 +48,7 @@ void Scheduler::step() {
 
 void Scheduler::plan() {
   segments_.clear();
+  to_zero_.clear();
   logit_rows_.clear();
   rows_.clear();
   fed_.clear();
@@ -103,6 +105,7 @@ void Scheduler::feed_prompt(Sequence& sequence, int64_t count) {
   const Request& request = sequence.request();
   const auto begin = int64_t(sequence.fed), end = begin + count;
   const auto size = int64_t(request.prompt.size());
+  if (std::exchange(sequence.fresh, false)) to_zero_.push_back(sequence.slot);
   segments_.push_back(
       {sequence.slot, std::span(request.prompt).subspan(sequence.fed, size_t(count))});
   fed_.emplace_back(&sequence, count);
@@ -127,6 +130,9 @@ bool Scheduler::compute() {
   const auto V = size_t(model_.config.vocab_size);
   try {
     if (logits_.size() < rows_.size() * V) logits_.resize(rows_.size() * V);
+    // Only now: many that come at once would otherwise wait for each other's pages.
+    executor_.parallel(int64_t(to_zero_.size()),
+                       [&](int64_t i) { executor_.zero(to_zero_[size_t(i)]); });
     executor_.step(segments_, logit_rows_, logits_.data());
   } catch (const std::exception& error) {
     for (const auto& [sequence, count] : fed_) {

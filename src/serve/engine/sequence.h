@@ -28,6 +28,7 @@ struct Sequence {
   int64_t order = 0;  // of arrival; smaller goes first
   int64_t slot = -1;  // -1: none
   bool had_slot = false;
+  bool fresh = false;          // its slot holds nothing of it yet: zero once it is fed
   bool done = false;           // on_finish has been called; the next sweep removes it
   size_t fed = 0;              // of the prompt
   int64_t position = 0;        // tokens fed, those of the request's `from` among them
