@@ -95,7 +95,7 @@ void add_common(CLI::App& app, BenchOptions& options) {
   app.add_option("--config", options.config, "A model's config.json; its weights will be random")
       ->required()
       ->type_name("FILE");
-  app.add_option("--dtype", options.dtype, "float32, bfloat16, int8, or auto")
+  app.add_option("--dtype", options.dtype, "float32, bfloat16, int8, int4, or auto")
       ->capture_default_str();
   app.add_option("--threads", options.threads, "Threads, 0 for all cores")
       ->check(CLI::Range(0, kMostThreads))

@@ -141,7 +141,7 @@ void add_bench_open(CLI::App& bench) {
   app->add_option("--config", options->config,
                   "Or a config.json: random weights are written to the temporary directory")
       ->type_name("FILE");
-  app->add_option("--dtype", options->dtype, "float32, bfloat16, int8, or auto")
+  app->add_option("--dtype", options->dtype, "float32, bfloat16, int8, int4, or auto")
       ->capture_default_str();
   app->add_option("--threads", options->threads, "Threads, 0 for all cores")
       ->check(CLI::Range(0, kMostThreads))

@@ -75,8 +75,8 @@ using Scorer = std::function<std::vector<double>(std::span<const TokenId> ids)>;
 
 // As in training, chunk by chunk.
 Scorer chunked_scorer(const ModelOptions& options, const OpenModel& model) {
-  if (options.dtype == "int8") {
-    fail_input("--dtype int8 is for the engine; add --form recurrent");
+  if (options.dtype == "int8" || options.dtype == "int4") {
+    fail_input("--dtype ", options.dtype, " is for the engine; add --form recurrent");
   }
   if (options.threads > 0) at::set_num_threads(options.threads);
   const c10::Device device = open_device(options.device);

@@ -38,7 +38,7 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
       ->capture_default_str();
   app.add_option(
          "--dtype", options.dtype,
-         "What matrix products run in: float32, bfloat16, int8, or auto (bfloat16 where the "
+         "What matrix products run in: float32, bfloat16, int8, int4, or auto (bfloat16 where the "
          "machine has it natively, else float32)")
       ->capture_default_str();
   app.add_option("--threads", options.threads, "Threads, 0 for all cores")

@@ -115,7 +115,7 @@ void add_engine_options(CLI::App& app, ServeOptions& options) {
   app.add_option("--device", engine.device, "cpu, or a device of LibTorch")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--dtype", options.dtype, "float32, bfloat16, int8 or auto")
+  app.add_option("--dtype", options.dtype, "float32, bfloat16, int8, int4 or auto")
       ->capture_default_str()
       ->group(group);
   app.add_option("--threads", engine.threads, "Threads of all replicas together, 0 for all cores")

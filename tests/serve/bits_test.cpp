@@ -225,13 +225,13 @@ TEST_P(Bits, OfEnginesWithThreadsAndReplicas) {
 }
 
 std::string type_name(const ::testing::TestParamInfo<cpu::WeightType>& info) {
-  constexpr const char* kNames[] = {"float32", "bfloat16", "int8"};
+  constexpr const char* kNames[] = {"float32", "bfloat16", "int8", "int4"};
   return kNames[int(info.param)];
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, Bits,
                          ::testing::Values(cpu::WeightType::kFloat32, cpu::WeightType::kBfloat16,
-                                           cpu::WeightType::kInt8),
+                                           cpu::WeightType::kInt8, cpu::WeightType::kInt4),
                          type_name);
 
 // The test can fail: another state gives other bits.

@@ -63,14 +63,15 @@ TEST_P(EveryKernel, GoldenLogitsAndGreedyTokens) {
   }
 }
 
-TEST_P(EveryKernel, Bfloat16AndInt8AreNearFloat32) {
+TEST_P(EveryKernel, RoundedWeightsAreNearFloat32) {
   std::vector<TokenId> ids;
   for (int i = 0; i < 200; ++i) ids.push_back((i * 31 + i * i / 7) % 97);
   const auto exact_model = model_of("tiny_bf16", cpu::WeightType::kFloat32, *GetParam());
   CpuExecutor exact(exact_model, 1, 1, false);
   const at::Tensor ref = tensor_of(logits_of(exact, ids));
-  for (const auto& [type, bound] :
-       {std::pair{cpu::WeightType::kBfloat16, 2e-2}, {cpu::WeightType::kInt8, 5e-2}}) {
+  for (const auto& [type, bound] : {std::pair{cpu::WeightType::kBfloat16, 2e-2},
+                                    {cpu::WeightType::kInt8, 5e-2},
+                                    {cpu::WeightType::kInt4, 2e-1}}) {
     CpuExecutor rounded(model_of("tiny_bf16", type, *GetParam()), 1, 2, false);
     EXPECT_LT(rms_error(tensor_of(logits_of(rounded, ids)), ref), bound) << int(type);
   }
@@ -96,7 +97,8 @@ TEST_P(EveryKernel, OddShapesAgreeWithTheDecoder) {
       decoder.logits(decoder.hidden(at::tensor(wide).unsqueeze(0))).to(at::kDouble).view({-1});
   for (const auto& [type, bound] : {std::pair{cpu::WeightType::kFloat32, 1e-6},
                                     {cpu::WeightType::kBfloat16, 1e-2},
-                                    {cpu::WeightType::kInt8, 3e-2}}) {
+                                    {cpu::WeightType::kInt8, 3e-2},
+                                    {cpu::WeightType::kInt4, 2e-1}}) {
     const auto model = std::make_shared<CpuModel>(config, *source, type, *GetParam(), 2);
     CpuExecutor executor(model, 1, 2, true);
     EXPECT_LT(rms_error(tensor_of(logits_of(executor, ids)), ref), bound) << int(type);
@@ -107,8 +109,8 @@ TEST_P(EveryKernel, OddShapesAgreeWithTheDecoder) {
 TEST_P(EveryKernel, BitsDoNotDependOnTheStep) {
   constexpr int kSequences = 4, kTokens = 60;
   std::mt19937 random(5);
-  for (const auto type :
-       {cpu::WeightType::kFloat32, cpu::WeightType::kBfloat16, cpu::WeightType::kInt8}) {
+  for (const auto type : {cpu::WeightType::kFloat32, cpu::WeightType::kBfloat16,
+                          cpu::WeightType::kInt8, cpu::WeightType::kInt4}) {
     const auto model = model_of("tiny", type, *GetParam());
     const auto V = size_t(model->config().vocab_size);
     std::vector<std::vector<TokenId>> ids(kSequences);

@@ -408,7 +408,7 @@ TEST(PrefillPace, StaysWithinItsBounds) {
 }
 
 TEST(EngineDtypes, Names) {
-  for (const char* name : {"auto", "float32", "bfloat16", "int8"}) {
+  for (const char* name : {"auto", "float32", "bfloat16", "int8", "int4"}) {
     EXPECT_EQ(engine_dtype_name(parse_engine_dtype(name)), name);
   }
   EXPECT_THROW(parse_engine_dtype("float16"), Error);

@@ -230,11 +230,11 @@ std::string Engine::description() const {
 }
 
 EngineDtype parse_engine_dtype(std::string_view name) {
-  for (const auto dtype :
-       {EngineDtype::kAuto, EngineDtype::kFloat32, EngineDtype::kBfloat16, EngineDtype::kInt8}) {
+  for (const auto dtype : {EngineDtype::kAuto, EngineDtype::kFloat32, EngineDtype::kBfloat16,
+                           EngineDtype::kInt8, EngineDtype::kInt4}) {
     if (name == engine_dtype_name(dtype)) return dtype;
   }
-  fail_input("the dtype is ", quoted(name), ", but must be auto, float32, bfloat16 or int8");
+  fail_input("the dtype is ", quoted(name), ", but must be auto, float32, bfloat16, int8 or int4");
 }
 
 std::string_view engine_dtype_name(EngineDtype dtype) {
@@ -246,9 +246,11 @@ std::string_view engine_dtype_name(EngineDtype dtype) {
     case EngineDtype::kBfloat16:
       return "bfloat16";
     case EngineDtype::kInt8:
+      return "int8";
+    case EngineDtype::kInt4:
       break;
   }
-  return "int8";
+  return "int4";
 }
 
 std::string_view finish_reason_name(FinishReason reason) {

@@ -30,8 +30,9 @@
 namespace laplace {
 
 // What matrix products run in. kInt8: weights with a scale a row, activations with a scale a token.
-enum class EngineDtype { kAuto, kFloat32, kBfloat16, kInt8 };
-// "auto", "float32", "bfloat16", "int8"; throws Error(kBadInput) for any other name.
+// kInt4: weights with a scale for 32 of a row, activations in float32.
+enum class EngineDtype { kAuto, kFloat32, kBfloat16, kInt8, kInt4 };
+// "auto", "float32", "bfloat16", "int8", "int4"; throws Error(kBadInput) for any other name.
 EngineDtype parse_engine_dtype(std::string_view name);
 std::string_view engine_dtype_name(EngineDtype dtype);
 

@@ -19,6 +19,8 @@ cpu::WeightType weight_type(EngineDtype dtype, const cpu::Kernels& kernels) {
       return cpu::WeightType::kBfloat16;
     case EngineDtype::kInt8:
       return cpu::WeightType::kInt8;
+    case EngineDtype::kInt4:
+      return cpu::WeightType::kInt4;
     case EngineDtype::kAuto:
       break;
   }

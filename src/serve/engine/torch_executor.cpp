@@ -154,8 +154,9 @@ class TorchExecutor : public Executor {
 };
 
 at::ScalarType compute_dtype(const EngineOptions& options, c10::Device device) {
-  if (options.dtype == EngineDtype::kInt8) {
-    fail_input("int8 is for --device cpu; take bfloat16 or float32 on ", options.device);
+  if (options.dtype == EngineDtype::kInt8 || options.dtype == EngineDtype::kInt4) {
+    fail_input(engine_dtype_name(options.dtype),
+               " is for --device cpu; take bfloat16 or float32 on ", options.device);
   }
   return parse_compute_dtype(engine_dtype_name(options.dtype), device);
 }

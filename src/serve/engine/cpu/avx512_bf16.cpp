@@ -7,14 +7,14 @@ namespace laplace::cpu {
 namespace {
 
 // Weights [K/2][width][2]; x as bfloat16.
-struct Bfloat16Pairs {
+struct Bfloat16Pairs : OnePart {
   using Acc = Floats;
   using Weight = __m512bh;
   static constexpr bool kHeader = false, kInteger = false;
   static constexpr int kVectors = 4, kMaxRows = 6, kGroup = 2, kGroupOfThree = 1;
   static constexpr int64_t kStep = 2, kStepBytes = 4 * kVectors * kLanes, kStepX = 4;
 
-  static void load(const std::byte* w, __m512bh* out) {
+  static void load(const std::byte* w, int, int, __m512bh* out) {
     for (int v = 0; v < kVectors; ++v) out[v] = cpu::load<__m512bh>(w + v * sizeof(__m512bh));
   }
   static __m512bh broadcast(const std::byte* x) {
@@ -42,14 +42,14 @@ struct Bfloat16Pairs {
 
 // Weights [K/4][width][4] as int8; x as uint8, 128 too large. What that adds to a column, 128 times
 // the sum of its weights, is taken off in the panel's header, where accumulators begin.
-struct Int8Quads {
+struct Int8Quads : OnePart {
   using Acc = Ints;
   using Weight = Ints;
   static constexpr bool kHeader = true, kInteger = true;
   static constexpr int kVectors = 4, kMaxRows = 6, kGroup = 2, kGroupOfThree = 1;
   static constexpr int64_t kStep = 4, kStepBytes = 4 * kVectors * kLanes, kStepX = 4;
 
-  static void load(const std::byte* w, Ints* out) {
+  static void load(const std::byte* w, int, int, Ints* out) {
     for (int v = 0; v < kVectors; ++v) out[v] = cpu::load<Ints>(w + v * sizeof(Ints));
   }
   static Ints broadcast(const std::byte* x) { return Ints{} + cpu::load<int32_t>(x); }

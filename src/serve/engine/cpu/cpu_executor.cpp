@@ -87,7 +87,7 @@ void CpuExecutor::warm() {
 }
 
 std::string CpuExecutor::description() const {
-  constexpr std::array kNames = {"float32", "bfloat16", "int8"};
+  constexpr std::array kNames = {"float32", "bfloat16", "int8", "int4"};
   return cat(kNames[size_t(model_->type())], " on cpu (", kernels_.name, "), ", threads_.threads(),
              threads_.threads() == 1 ? " thread" : " threads");
 }

@@ -5,7 +5,8 @@
 //   kGroupOfThree        and for three rows, as many as the registers hold
 //   Acc                  a vector of accumulators (Floats or Ints)
 //   kStep, kStepBytes, kStepX      elements of K in a step; bytes of a panel's and of x's step
-//   load(w, vectors)     one step's weights as kVectors vectors
+//   kRounds, kInner      a step is worked off in kRounds rounds of kInner parts, one after another
+//   load(w, round, part, vectors)  a part's weights as kVectors vectors
 //   broadcast(x), mac(acc, x, w)
 //   kHeader              whether accumulators begin with what the panel's header says, not zero
 //
@@ -26,6 +27,7 @@ struct Tiles {
   using Acc = typename P::Acc;
   static constexpr int64_t kWidth = int64_t{P::kVectors} * kLanes;
   static constexpr int64_t kBlockSteps = 16384 / P::kStepBytes;  // 16 KB of weights
+  static constexpr int64_t kPartX = P::kStepX / (P::kRounds * P::kInner);
 
   // Weights on their way from memory while a tile computes: what is needed `ahead` of step s is
   // asked for at step s, `ahead_step` bytes further each time.
@@ -66,15 +68,24 @@ struct Tiles {
     for (int64_t s = 0; s < steps; ++s) {
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
-        typename P::Weight weights[P::kVectors];
-        prefetch<kPanels>(ahead.from + p * panel_bytes + s * ahead.step);
-        P::load(w + p * panel_bytes + s * P::kStepBytes, weights);
+        const std::byte* const step = w + p * panel_bytes + s * P::kStepBytes;
+#pragma GCC unroll 1
+        for (int round = 0; round < P::kRounds; ++round) {
+          prefetch<kPanels>(ahead.from + p * panel_bytes + s * ahead.step +
+                            round * (ahead.step / P::kRounds));
 #pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          const auto value = P::broadcast(x + r * x_stride + s * P::kStepX);
+          for (int part = 0; part < P::kInner; ++part) {
+            typename P::Weight weights[P::kVectors];
+            P::load(step, round, part, weights);
+#pragma GCC unroll 8
+            for (int r = 0; r < kRows; ++r) {
+              const auto value = P::broadcast(x + r * x_stride + s * P::kStepX +
+                                              (round * P::kInner + part) * kPartX);
 #pragma GCC unroll 4
-          for (int v = 0; v < P::kVectors; ++v) {
-            sums[p][r][v] = P::mac(sums[p][r][v], value, weights[v]);
+              for (int v = 0; v < P::kVectors; ++v) {
+                sums[p][r][v] = P::mac(sums[p][r][v], value, weights[v]);
+              }
+            }
           }
         }
       }
@@ -207,8 +218,13 @@ struct Tiles {
   }
 };
 
+// A step has one part.
+struct OnePart {
+  static constexpr int kRounds = 1, kInner = 1;
+};
+
 // float32 weights: [K][width].
-struct Float32 {
+struct Float32 : OnePart {
   using Acc = Floats;
   using Weight = Floats;
   static constexpr bool kHeader = false, kInteger = false;
@@ -219,7 +235,7 @@ struct Float32 {
 #endif
   static constexpr int64_t kStep = 1, kStepBytes = 4 * kVectors * kLanes, kStepX = 4;
 
-  static void load(const std::byte* w, Floats* out) {
+  static void load(const std::byte* w, int, int, Floats* out) {
     for (int v = 0; v < kVectors; ++v) out[v] = cpu::load<Floats>(w + v * sizeof(Floats));
   }
   static Floats broadcast(const std::byte* x) { return splat<Floats>(cpu::load<float>(x)); }
@@ -243,7 +259,7 @@ inline uint16_t to_bfloat16(float x) {
 
 // bfloat16 weights, widened to float32 as they are read; x stays float32. A word holds the weight
 // of one vector's column below and of the next vector's above: a shift and a mask widen both.
-struct Bfloat16Widened {
+struct Bfloat16Widened : OnePart {
   using Acc = Floats;
   using Weight = Floats;
   static constexpr bool kHeader = false, kInteger = false;
@@ -251,7 +267,7 @@ struct Bfloat16Widened {
   static constexpr int kGroupOfThree = 1;
   static constexpr int64_t kStep = 1, kStepBytes = 2 * kVectors * kLanes, kStepX = 4;
 
-  static void load(const std::byte* w, Floats* out) {
+  static void load(const std::byte* w, int, int, Floats* out) {
     for (int v = 0; v < kVectors; v += 2) {
       const Words words = cpu::load<Words>(w + v / 2 * sizeof(Words));
       out[v] = bits_as<Floats>(words << 16);
@@ -295,6 +311,99 @@ inline void quantise(const float* x, int64_t k, float* scale, const Put& put) {
   }
 }
 
+// int4 weights with a scale for 32 of them along K, widened to float32 as they are read; x stays
+// float32. A step is such a group: the scales as bfloat16, as in Bfloat16Widened, then [4][width]
+// words of eight whole numbers from 0 to 15, the first lowest; eight less is the weight.
+struct Int4 {
+  using Acc = Floats;
+  using Weight = Floats;
+  static constexpr bool kHeader = false, kInteger = false;
+  static constexpr int kVectors = Float32::kVectors, kMaxRows = 5, kGroup = 1, kGroupOfThree = 1;
+  static constexpr int kRounds = 4, kInner = 8;
+  static constexpr int64_t kStep = kRounds * kInner, kStepX = 4 * kStep;
+  static constexpr int64_t kWidth = int64_t{kVectors} * kLanes;
+  static constexpr int64_t kStepBytes = 2 * kWidth + kRounds * 4 * kWidth;
+
+  static void load(const std::byte* w, int round, int part, Floats* out) {
+    for (int v = 0; v < kVectors; v += 2) {
+      const Words scales = cpu::load<Words>(w + v / 2 * sizeof(Words));
+      out[v] = bits_as<Floats>(scales << 16);
+      out[v + 1] = bits_as<Floats>(scales & 0xFFFF0000U);
+    }
+    const std::byte* const words = w + 2 * kWidth + round * 4 * kWidth;
+    for (int v = 0; v < kVectors; ++v) {
+      out[v] *= whole(cpu::load<Words>(words + v * sizeof(Words)) >> 4 * part);
+    }
+  }
+  // The number in the low four bits, less eight.
+  static Floats whole(Words bits) {
+#if defined(__AVX512F__)
+    const Floats numbers = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+    return Floats(_mm512_maskz_permutexvar_ps(0xFFFF, __m512i(bits), __m512(numbers)));
+#else
+    return __builtin_convertvector(Ints(bits & 15U), Floats) - 8.0F;
+#endif
+  }
+  static Floats broadcast(const std::byte* x) { return splat<Floats>(cpu::load<float>(x)); }
+  static Floats mac(Floats acc, Floats x, Floats w) { return fma(x, w, acc); }
+
+  // The nearest whole number from -8 to 7, plus eight.
+  static uint32_t nearest(float value) {
+    value = value < -8.0F ? -8.0F : value;
+    value = value > 7.0F ? 7.0F : value;   // NaN stays; its scale is NaN
+    constexpr float kRound = 12582912.0F;  // 1.5 * 2^23
+    return uint32_t(bits_as<int32_t>(value + kRound) - 0x4B400000 + 8) & 15;
+  }
+  static float error_of(const float* w, int64_t n, float scale) {
+    float sum = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const float missed = w[i] - (float(nearest(w[i] / scale)) - 8.0F) * scale;
+      sum += missed * missed;
+    }
+    return sum;
+  }
+  // Of the scales that bring the largest weight to about -8, the one with the least squared error.
+  static uint16_t scale_of(const float* w, int64_t n) {
+    float largest = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const float size = w[i] < 0 ? -w[i] : w[i], most = largest < 0 ? -largest : largest;
+      if (!(size <= most)) largest = w[i];
+    }
+    if (largest == 0) return 0;
+    uint16_t best = to_bfloat16(largest / -8.0F);
+    float least = error_of(w, n, bits_as<float>(uint32_t{best} << 16));
+    for (const float steps : {-7.0F, -7.5F, -8.5F, -9.0F}) {
+      const uint16_t scale = to_bfloat16(largest / steps);
+      const float error = error_of(w, n, bits_as<float>(uint32_t{scale} << 16));
+      if (error < least) {
+        least = error;
+        best = scale;
+      }
+    }
+    return best;
+  }
+  static void pack(const float* const* rows, int64_t k, std::byte* panel, float*) {
+    for (int64_t c = 0; c < kWidth; ++c) {
+      if (rows[c] == nullptr) continue;
+      const int64_t vector = c / kLanes, lane = c % kLanes;
+      const int64_t scale_at = vector / 2 * (2 * kLanes) + 2 * lane + vector % 2;
+      for (int64_t first = 0; first < k; first += kStep) {
+        std::byte* const step = panel + first / kStep * kStepBytes;
+        const int64_t n = k - first < kStep ? k - first : kStep;
+        const uint16_t scale = scale_of(rows[c] + first, n);
+        store(step + 2 * scale_at, scale);
+        const auto divisor = bits_as<float>(uint32_t{scale} << 16);
+        for (int64_t i = 0; i < kStep; ++i) {
+          const float value = i < n ? rows[c][first + i] : 0.0F;
+          const uint32_t number = divisor == 0 ? 8 : nearest(value / divisor);
+          std::byte* const at = step + 2 * kWidth + 4 * (i / kInner * kWidth + c);
+          store(at, uint32_t(cpu::load<uint32_t>(at) | number << 4 * (i % kInner)));
+        }
+      }
+    }
+  }
+};
+
 template <class P>
 constexpr Gemm gemm_of(void (*prepare)(const float*, int64_t, std::byte*, float*)) {
   Gemm g{};
@@ -314,7 +423,8 @@ template <class Bf16, class Int8>
 constexpr Kernels kernels_of(const char* name,
                              void (*prepare_bf16)(const float*, int64_t, std::byte*, float*)) {
   return {name,
-          {gemm_of<Float32>(nullptr), gemm_of<Bf16>(prepare_bf16), gemm_of<Int8>(Int8::prepare)},
+          {gemm_of<Float32>(nullptr), gemm_of<Bf16>(prepare_bf16), gemm_of<Int8>(Int8::prepare),
+           gemm_of<Int4>(nullptr)},
           layer_norm,
           conv,
           gla,

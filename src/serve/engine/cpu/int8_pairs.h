@@ -8,7 +8,7 @@ namespace laplace::cpu {
 namespace {
 
 // Weights [K/2][width][2] as int8; x as int16.
-struct Int8Pairs {
+struct Int8Pairs : OnePart {
   using Acc = Ints;
   using Weight = Ints;
   static constexpr bool kHeader = false, kInteger = true;
@@ -16,7 +16,7 @@ struct Int8Pairs {
   static constexpr int kGroupOfThree = 1;
   static constexpr int64_t kStep = 2, kStepBytes = 2 * kVectors * kLanes, kStepX = 4;
 
-  static void load(const std::byte* w, Ints* out) {
+  static void load(const std::byte* w, int, int, Ints* out) {
     for (int v = 0; v < kVectors; ++v) {
 #if defined(__AVX512BW__)
       out[v] = Ints(_mm512_cvtepi8_epi16(cpu::load<__m256i>(w + v * 2 * kLanes)));

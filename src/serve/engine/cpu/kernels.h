@@ -17,7 +17,8 @@
 
 namespace laplace::cpu {
 
-enum class WeightType { kFloat32, kBfloat16, kInt8 };
+enum class WeightType { kFloat32, kBfloat16, kInt8, kInt4 };
+inline constexpr int kWeightTypes = 4;
 
 // What becomes of a finished row of products.
 enum class Epilogue {
@@ -80,7 +81,7 @@ struct GlaArgs {
 
 struct Kernels {
   const char* name;
-  Gemm gemm[3];  // by WeightType
+  Gemm gemm[kWeightTypes];  // by WeightType
   // y [n] = (x - mean) / sqrt(var + eps) * weight
   void (*layer_norm)(const float* x, const float* weight, int64_t n, float eps, float* y);
   // y [n] = SiLU( sum_j weight[j][n] * inputs[j][n] ), j = 0 .. taps - 1

@@ -7,7 +7,7 @@ namespace laplace::cpu {
 namespace {
 
 // int8 weights: [K][width]; x as int8.
-struct Int8 {
+struct Int8 : OnePart {
   using Acc = Ints;
   using Weight = Ints;
   using Bytes [[gnu::vector_size(kLanes)]] = int8_t;
@@ -15,7 +15,7 @@ struct Int8 {
   static constexpr int kVectors = 2, kMaxRows = 6, kGroup = 4, kGroupOfThree = 1;
   static constexpr int64_t kStep = 1, kStepBytes = kVectors * kLanes, kStepX = 1;
 
-  static void load(const std::byte* w, Ints* out) {
+  static void load(const std::byte* w, int, int, Ints* out) {
     for (int v = 0; v < kVectors; ++v) {
       out[v] = __builtin_convertvector(cpu::load<Bytes>(w + v * sizeof(Bytes)), Ints);
     }
