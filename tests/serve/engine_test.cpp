@@ -393,7 +393,7 @@ TEST(PrefillPace, StaysWithinItsBounds) {
   PrefillPace slow(512, 2);
   slow.observe(1, 0, 1e-3);
   slow.observe(1, 32, 10);
-  EXPECT_EQ(slow.budget(1), 32) << "prompts go on, however slow they are";
+  EXPECT_EQ(slow.budget(1), 16) << "prompts go on, however slow they are";
   PrefillPace fast(512, 2);
   fast.observe(1, 0, 10);
   fast.observe(0, 512, 1e-3);

@@ -9,7 +9,7 @@ namespace {
 
 // With fewer rows a product reads its weights for little work; it is also the guess as long as c is
 // not known.
-constexpr int64_t kLeast = 32;
+constexpr int64_t kLeast = 16;
 // Mixed steps after which d is looked at again.
 constexpr int64_t kMostMixedSteps = 64;
 
