@@ -1,7 +1,6 @@
 // The kernels for AVX2 and FMA: 8 floats a vector, tiles of 6 rows by 16 columns.
-#include "serve/engine/cpu/gemm.h"
 #include "serve/engine/cpu/int8_pairs.h"
-#include "serve/engine/cpu/kernels.h"
+#include "serve/engine/cpu/kernel_table.h"
 
 namespace laplace::cpu {
 

@@ -1,7 +1,6 @@
 // The kernels for AVX-512 (F, BW, DQ, VL): 16 floats a vector, tiles of 6 rows by 64 columns.
-#include "serve/engine/cpu/gemm.h"
 #include "serve/engine/cpu/int8_pairs.h"
-#include "serve/engine/cpu/kernels.h"
+#include "serve/engine/cpu/kernel_table.h"
 
 namespace laplace::cpu {
 

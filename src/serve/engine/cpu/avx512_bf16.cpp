@@ -1,7 +1,6 @@
 // The kernels for AVX-512 with BF16 and VNNI. bfloat16: x is rounded to bfloat16 and pairs are
 // multiplied by VDPBF16PS. int8: four products a lane by VPDPBUSD.
-#include "serve/engine/cpu/gemm.h"
-#include "serve/engine/cpu/kernels.h"
+#include "serve/engine/cpu/kernel_table.h"
 
 namespace laplace::cpu {
 namespace {

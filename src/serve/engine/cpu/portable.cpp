@@ -1,7 +1,6 @@
 // The kernels in plain C++: every processor; the compiler's vectors. Without fused multiply-add in
 // the base instruction set (x86-64), products are rounded before they are added.
-#include "serve/engine/cpu/gemm.h"
-#include "serve/engine/cpu/kernels.h"
+#include "serve/engine/cpu/kernel_table.h"
 
 namespace laplace::cpu {
 namespace {
