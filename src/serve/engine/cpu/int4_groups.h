@@ -78,7 +78,7 @@ struct Int4 {
     }
     uint16_t best = 0;
     float least = __builtin_inff(), tried[kStep];
-    for (const float steps : {-7.25F, -8.0F, -8.75F}) {
+    for (const float steps : {-8.0F, -7.25F, -8.75F}) {
       const uint16_t scale = to_bfloat16(largest / steps);
       const float error = numbers_of(w, bits_as<float>(uint32_t{scale} << 16), tried);
       if (best != 0 && !(error < least)) continue;
