@@ -22,14 +22,17 @@ int available_cores() {
 void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>& body) {
   std::atomic<int64_t> next{0};
   std::exception_ptr first_error;
+  int64_t first_failed = count;
   std::mutex mutex;
   const auto work = [&] {
+    int64_t i = 0;
     try {
-      for (int64_t i = next++; i < count; i = next++) body(i);
+      for (i = next++; i < count; i = next++) body(i);
     } catch (...) {
-      next = count;
+      next = count;  // those before i have begun, and will end
       const std::lock_guard lock(mutex);
-      if (!first_error) first_error = std::current_exception();
+      if (i < first_failed) first_error = std::current_exception();
+      first_failed = std::min(first_failed, i);
     }
   };
   std::vector<std::jthread> helpers;

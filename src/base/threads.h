@@ -14,7 +14,8 @@ inline constexpr int kMostThreads = 1024;
 int available_cores();
 
 // Calls body(i) for every i in [0, count), on `threads` threads (the caller's among them), each
-// taking the next index when free. The first exception stops the rest and is rethrown here.
+// taking the next index when free. An exception stops the rest; that of the smallest i is rethrown
+// here, however the threads ran.
 void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>& body);
 
 }  // namespace laplace

@@ -119,6 +119,11 @@ double library_gemm_rate(int64_t rows, int64_t K, at::ScalarType dtype) {
 
 }  // namespace
 
+double update_bandwidth(int threads) {
+  PageBuffer buffer(kBufferBytes);
+  return update_bandwidth(buffer, threads);
+}
+
 MachineLimits measure_limits(const CpuModel& model, int64_t rows, int threads) {
   MachineLimits out;
   {

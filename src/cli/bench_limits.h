@@ -15,6 +15,9 @@ struct MachineLimits {
   double library_gemm_rate = 0;  // at::mm, float32, and bfloat16 for bfloat16 weights
 };
 
+// Bytes a second, read and written, of memory that is updated in place.
+double update_bandwidth(int threads);
+
 // Some seconds. `model` gives dtype and shapes.
 MachineLimits measure_limits(const CpuModel& model, int64_t rows, int threads);
 

@@ -75,7 +75,7 @@ def check_dtypes_and_devices(program: Program) -> None:
     assert abs(bits["bfloat16", "cpu"] / exact - 1) < 0.01, bits
     assert abs(bits["int8", "cpu"] / exact - 1) < 0.02, bits
     program.refuse("eval", "score", "--model", "run", "--dtype", "int8", "text.txt", says="recurrent")
-    program.refuse("generate", "--model", "run", "--prompt", "x", "--dtype", "int4", says="int8")
+    program.refuse("generate", "--model", "run", "--prompt", "x", "--dtype", "int3", says="int8")
 
 
 def check_bench(program: Program) -> None:

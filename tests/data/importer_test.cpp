@@ -2,6 +2,10 @@
 // add up, and what is damaged is refused in a sentence that says where.
 #include "data/importer.h"
 
+#include <chrono>
+#include <thread>
+
+#include "base/threads.h"
 #include "data/byte_reader.h"
 #include "import_support.h"
 
@@ -233,6 +237,21 @@ TEST(LineReader, GivesLongLinesInParts) {
                 line.newline ? "n" : ".", " ");
   }
   EXPECT_EQ(seen, "1<abcd-. 1-efgh>n 2<ij>n 3<>n 4<abcd>n 5<lmno-. 5-p>. ");
+}
+
+// What is wrong with a file does not depend on which thread finds it first.
+TEST(ParallelFor, RethrowsTheErrorOfTheSmallestIndex) {
+  for (int round = 0; round < 20; ++round) {
+    try {
+      parallel_for(64, 4, [](int64_t i) {
+        if (i == 10) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        if (i >= 10) fail_input("line ", i);
+      });
+      FAIL() << "it throws";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "line 10");
+    }
+  }
 }
 
 }  // namespace
