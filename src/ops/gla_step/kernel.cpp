@@ -16,6 +16,8 @@ namespace laplace::ops::HWY_NAMESPACE {
 
 // Rows of S that are worked on together: v and the sums are read once for all of them.
 inline constexpr int64_t kRows = 4;
+// Rows that are asked for ahead: the processor does not follow so many rows by itself.
+inline constexpr int64_t kAhead = 8;
 
 // Rows [d, d+R) of S. The sum of a column goes over rows one after the other, whatever R is.
 template <int64_t R, class T>
@@ -31,6 +33,9 @@ HWY_INLINE void step_rows(int64_t d, size_t n, const T* q, const T* k, const T* 
   for (size_t i = 0; i < n; i += kLanes) {
     const Vec value = load(v + i, n - i);
     Vec sum = load(sums + i, n - i);
+    if (i * sizeof(float) % 64 == 0) {
+      for (int64_t r = 0; r < R; ++r) fetch_ahead(rows + size_t(kAhead + r) * n + i, 1);
+    }
     for (int64_t r = 0; r < R; ++r) {
       float* const at = rows + size_t(r) * n + i;
       const Vec old = load(at, n - i);

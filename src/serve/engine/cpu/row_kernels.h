@@ -47,8 +47,9 @@ void conv(const float* const* inputs, const float* weight, int64_t taps, int64_t
 }
 
 // Rows i .. i + kRows - 1 of S fade, take in k v^T, and are read into o. The sum over i runs
-// upwards whatever kRows is.
-template <int kRows>
+// upwards whatever kRows is. With kFetch, rows further on are asked for: the processor does not
+// follow so many by itself, and a state that was not used since the last step is in memory.
+template <int kRows, bool kFetch>
 inline void update_rows(const GlaArgs& a, const float* k, const float* v, const float* q, float* o,
                         int64_t i) {
   float* const S = a.S + i * a.dv;
@@ -56,6 +57,10 @@ inline void update_rows(const GlaArgs& a, const float* k, const float* v, const 
     using T = decltype(t);
     const T fade = splat<T>(a.fade), value = load<T>(v + j);
     T out = load<T>(o + j);
+    if (kFetch && j % 16 == 0) {
+      constexpr int kAhead = 8;
+      for (int r = 0; r < kRows; ++r) __builtin_prefetch(S + (kAhead + r) * a.dv + j, 1, 2);
+    }
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       T s = load<T>(S + r * a.dv + j);
@@ -81,8 +86,12 @@ void gla(const GlaArgs& a) {
     });
     for_lanes(a.dv, [&](int64_t j, auto t) { store(o + j, t); });  // zeros
     int64_t i = 0;
-    for (; i + 4 <= a.dk; i += 4) update_rows<4>(a, k, v, scaled, o, i);
-    for (; i < a.dk; ++i) update_rows<1>(a, k, v, scaled, o, i);
+    const bool first = token == 0;
+    for (; i + 4 <= a.dk; i += 4) {
+      first ? update_rows<4, true>(a, k, v, scaled, o, i)
+            : update_rows<4, false>(a, k, v, scaled, o, i);
+    }
+    for (; i < a.dk; ++i) update_rows<1, false>(a, k, v, scaled, o, i);
     const float own = sigmoid(sum_over(a.dk, [&](int64_t n, auto t) {
       using T = decltype(t);
       return load<T>(q + n) * (load<T>(a.aug + n) * load<T>(k + n));
