@@ -51,8 +51,8 @@ struct EngineOptions {
   int64_t slots = 0;             // of all replicas together; 0: as memory allows, see max_slots
   int64_t max_slots = 1024;      // with slots = 0
   int64_t prefill_budget = 512;  // prompt tokens a step, at least 1
-  // Beside sequences that decode, a step takes at most so many times as long as without prompts
-  // (prefill_pace.h); 0: no such bound.
+  // Beside sequences that decode, a step takes at most so many times as long as without prompts,
+  // more beside few where many prompts wait (prefill_pace.h); 0: no such bound.
   double prefill_stretch = 2.5;
   // Tokens after which a sequence gives its slot to one of the same priority that waits; 0: never.
   int64_t time_slice = 0;

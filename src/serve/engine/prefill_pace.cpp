@@ -26,12 +26,13 @@ bool PrefillPace::knows(int64_t decode_rows) const {
   return decode_seconds_ > 0 && is_near(decode_rows, width_) && mixed_steps_ < kMostMixedSteps;
 }
 
-int64_t PrefillPace::budget(int64_t decode_rows) const {
+int64_t PrefillPace::budget(int64_t decode_rows, int64_t prompts) const {
   if (stretch_ <= 0 || decode_rows == 0) return most_;
   if (!knows(decode_rows)) return 0;
   int64_t tokens = kLeast;
   if (token_seconds_ > 0) {
-    const double fit = (stretch_ - 1) * decode_seconds_ / token_seconds_;
+    const double crowd = std::max(1.0, double(prompts) / double(decode_rows));
+    const double fit = (stretch_ * crowd - 1) * decode_seconds_ / token_seconds_;
     tokens = int64_t(std::min(fit, double(most_)));
   }
   return std::min(std::max(tokens, kLeast), most_);

@@ -86,7 +86,7 @@ void Scheduler::plan_prompts() {
     if (!sequence->prompt_done()) prompts.push_back(sequence.get());
   }
   if (prompts.empty()) return;
-  int64_t left = pace_.budget(stats_.last_decode_rows);
+  int64_t left = pace_.budget(stats_.last_decode_rows, int64_t(prompts.size()));
   if (int64_t(prompts.size()) > left) {
     std::ranges::rotate(prompts, prompts.begin() + int64_t(first_prompt_ % prompts.size()));
     first_prompt_ += size_t(left);
