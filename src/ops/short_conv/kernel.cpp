@@ -68,7 +68,7 @@ struct GroupRows {
   const float* weight;
 };
 
-// Asks for channels [i, i+n) of the next group's rows of x or dy; `row` is this group's first.
+// Asks for the line of channel i of the next group's rows of x or dy; `row` is this group's first.
 template <class X>
 HWY_INLINE void fetch_next_group(const X* row, int64_t D, size_t i) {
   if (i * sizeof(X) % 64 != 0) return;  // once a line

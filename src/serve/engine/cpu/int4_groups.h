@@ -19,11 +19,7 @@ struct Int4 {
   static constexpr int64_t kStepBytes = 2 * kWidth + kRounds * 4 * kWidth;
 
   static void load(const std::byte* w, int round, int part, Floats* out) {
-    for (int v = 0; v < kVectors; v += 2) {
-      const Words scales = cpu::load<Words>(w + v / 2 * sizeof(Words));
-      out[v] = bits_as<Floats>(scales << 16);
-      out[v + 1] = bits_as<Floats>(scales & 0xFFFF0000U);
-    }
+    Bfloat16Widened::load(w, 0, 0, out);  // the scales
     const std::byte* const words = w + 2 * kWidth + round * 4 * kWidth;
     for (int v = 0; v < kVectors; ++v) {
       out[v] *= whole(cpu::load<Words>(words + v * sizeof(Words)) >> 4 * part);
