@@ -47,12 +47,42 @@ at::Tensor first(const at::Tensor& flat, int64_t rows, int64_t columns) {
 
 bool is_tall(const at::Tensor& x) { return x.size(0) > x.size(1); }
 
+// Block rows a symmetric product is cut into: more save more of it, until they are too low to be
+// multiplied at full speed, which faster dtypes reach earlier.
+int64_t block_rows_of(int64_t side, at::ScalarType dtype) {
+  const int64_t lowest = dtype == at::kBFloat16 ? 256 : 128;
+  return std::clamp<int64_t>(side / lowest, 1, 6);
+}
+
+// out = beta add + alpha left right where that is symmetric (beta 0: out = left right). Of k block
+// rows only what lies right of the diagonal is multiplied, (k + 1) / (2 k) of the whole; the rest
+// mirrors it. `out` is none of the others.
+void symmetric_product(const at::Tensor& left, const at::Tensor& right, const at::Tensor& out,
+                       const at::Tensor& add = {}, double beta = 0, double alpha = 1) {
+  const int64_t side = out.size(0), count = block_rows_of(side, out.scalar_type());
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t begin = side * i / count, end = side * (i + 1) / count;
+    const auto block = [&](const at::Tensor& t) {
+      return t.slice(0, begin, end).slice(1, begin, side);
+    };
+    at::Tensor upper = block(out);
+    const at::Tensor l = left.slice(0, begin, end), r = right.slice(1, begin, side);
+    if (beta == 0) {
+      at::mm_out(upper, l, r);
+    } else {
+      at::addmm_out(upper, block(add), l, r, beta, alpha);
+    }
+    if (end == side) break;
+    out.slice(0, end, side).slice(1, begin, end).copy_(upper.slice(1, end - begin).t());
+  }
+}
+
 // The square of the short side: X Xᵀ, or Xᵀ X of a tall X.
-void gram_of(const at::Tensor& x, at::Tensor& gram) {
+void gram_of(const at::Tensor& x, const at::Tensor& gram) {
   if (is_tall(x)) {
-    at::mm_out(gram, x.t(), x);
+    symmetric_product(x.t(), x, gram);
   } else {
-    at::mm_out(gram, x, x.t());
+    symmetric_product(x, x.t(), gram);
   }
 }
 
@@ -140,10 +170,9 @@ void NewtonSchulz::direct_step(const std::array<double, 3>& step, const at::Tens
                                at::Tensor& next) {
   const auto& [a, b, c] = step;
   const int64_t side = std::min(x.size(0), x.size(1));
-  at::Tensor gram = square(0, side);
-  at::Tensor polynomial = square(1, side);
-  gram_of(x, gram);                                   // A = X Xᵀ
-  at::addmm_out(polynomial, gram, gram, gram, b, c);  // B = b A + c A A
+  const at::Tensor gram = square(0, side), polynomial = square(1, side);
+  gram_of(x, gram);                                          // A = X Xᵀ
+  symmetric_product(gram, gram, polynomial, gram, b, c);  // B = b A + c A A
   if (is_tall(x)) {
     at::addmm_out(next, x, x, polynomial, a, 1);  // X = a X + X B
   } else {
@@ -160,17 +189,17 @@ void NewtonSchulz::gram_steps(Steps steps, const at::Tensor& x, at::Tensor& next
   gram_of(x, gram);  // A = X Xᵀ
   for (size_t i = 0; i < steps.size(); ++i) {
     const auto& [a, b, c] = steps[i];
-    at::addmm_out(factor, gram, gram, gram, b, c);  // Q = a + b A + c A A
+    symmetric_product(gram, gram, factor, gram, b, c);  // Q = a + b A + c A A
     factor.diagonal().add_(a);
     if (i == 0) {
       product.copy_(factor);
     } else {
-      at::mm_out(spare, factor, product);  // P = Q P
+      symmetric_product(factor, product, spare);  // P = Q P
       std::swap(spare, product);
     }
     if (i + 1 == steps.size()) break;
-    at::mm_out(spare, factor, gram);  // A = Q A Q
-    at::mm_out(gram, spare, factor);
+    symmetric_product(factor, gram, spare);  // A = Q A Q
+    symmetric_product(spare, factor, gram);
   }
   if (is_tall(x)) {
     at::mm_out(next, x, product.t());  // X = X Pᵀ

@@ -5,7 +5,7 @@
 //
 // A tall X is worked on from the right, A = Xᵀ X and X = a X + X (b A + c A A): the transposed
 // iteration without a transposition. 4 s² l + 2 s³ operations a step, s and l the short and long
-// side.
+// side; A and A A are symmetric, and of large ones little more than half is multiplied.
 //
 // Sources: Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024);
 // Amsel et al., "The Polar Express" (arXiv 2505.16932), Algorithm 1.

@@ -18,15 +18,14 @@ HWY_INLINE void forward_row(const LayerNormRows<X, Y>& a, int64_t row) {
   const size_t D = size_t(a.D);
   const X* const x = a.x + row * a.D;
   Y* const y = a.y + row * a.D;
-  Vec sum = splat(0);
-  for (size_t i = 0; i < D; i += kLanes) sum = hn::Add(sum, load(x + i, D - i));
+  Vec sum, squares;
+  sum_over<1>(D, &sum, [&](size_t i, size_t n, Vec* s) { *s = hn::Add(*s, load(x + i, n)); });
   const float mean = sum_lanes(sum) / float(D);
   const Vec m = splat(mean);
-  Vec squares = splat(0);
-  for (size_t i = 0; i < D; i += kLanes) {
-    const Vec c = first_lanes(hn::Sub(load(x + i, D - i), m), D - i);
-    squares = hn::MulAdd(c, c, squares);
-  }
+  sum_over<1>(D, &squares, [&](size_t i, size_t n, Vec* s) {
+    const Vec c = first_lanes(hn::Sub(load(x + i, n), m), n);
+    *s = hn::MulAdd(c, c, *s);
+  });
   const float rstd = float(1.0 / std::sqrt(double(sum_lanes(squares)) / double(D) + a.eps));
   const Vec r = splat(rstd);
   for (size_t i = 0; i < D; i += kLanes) {
@@ -45,17 +44,17 @@ HWY_INLINE void backward_row(const LayerNormRows<X, Y>& a, int64_t row, float* d
   const Y* const dy = a.dy + row * a.D;
   X* const dx = a.dx + row * a.D;
   const Vec m = splat(a.mean[row]), r = splat(a.rstd[row]);
-  Vec sum = splat(0), along = splat(0);
-  for (size_t i = 0; i < D; i += kLanes) {  // behind the end dy is zero
-    const Vec u = hn::Mul(hn::Sub(load(x + i, D - i), m), r);
-    const Vec g = load(dy + i, D - i);
-    const Vec du = hn::Mul(g, load(a.weight + i, D - i));
-    sum = hn::Add(sum, du);
-    along = hn::MulAdd(du, u, along);
-    store(hn::MulAdd(g, u, load(dw + i, D - i)), dw + i, D - i);
-  }
-  const Vec mean_du = splat(sum_lanes(sum) / float(D)),
-            mean_along = splat(sum_lanes(along) / float(D));
+  Vec sums[2];  // of du, and of du u
+  sum_over<2>(D, sums, [&](size_t i, size_t n, Vec* s) {  // behind the end dy is zero
+    const Vec u = hn::Mul(hn::Sub(load(x + i, n), m), r);
+    const Vec g = load(dy + i, n);
+    const Vec du = hn::Mul(g, load(a.weight + i, n));
+    s[0] = hn::Add(s[0], du);
+    s[1] = hn::MulAdd(du, u, s[1]);
+    store(hn::MulAdd(g, u, load(dw + i, n)), dw + i, n);
+  });
+  const Vec mean_du = splat(sum_lanes(sums[0]) / float(D)),
+            mean_along = splat(sum_lanes(sums[1]) / float(D));
   for (size_t i = 0; i < D; i += kLanes) {
     const Vec u = hn::Mul(hn::Sub(load(x + i, D - i), m), r);
     const Vec du = hn::Mul(load(dy + i, D - i), load(a.weight + i, D - i));

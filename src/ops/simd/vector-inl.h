@@ -90,6 +90,26 @@ HWY_INLINE Vec first_lanes(Vec v, size_t n) {
   return hn::IfThenElseZero(hn::FirstN(F32(), n), v);
 }
 
+// The sums over i < n of kSums terms a lane: add(i, left, sums) adds those of the lanes from i on, of
+// which `left` are wanted. Four vectors of sums in turn, so that an addition does not wait for the
+// one before; they are added in a fixed order.
+template <int kSums, class Add>
+HWY_INLINE void sum_over(size_t n, Vec* sums, const Add& add) {
+  constexpr size_t kTurns = 4;
+  Vec turns[kTurns][kSums];
+  for (auto& turn : turns) {
+    for (Vec& sum : turn) sum = splat(0);
+  }
+  size_t i = 0;
+  for (; i + kTurns * kLanes <= n; i += kTurns * kLanes) {
+    for (size_t t = 0; t < kTurns; ++t) add(i + t * kLanes, kLanes, turns[t]);
+  }
+  for (; i < n; i += kLanes) add(i, n - i, turns[0]);
+  for (int s = 0; s < kSums; ++s) {
+    sums[s] = hn::Add(hn::Add(turns[0][s], turns[1][s]), hn::Add(turns[2][s], turns[3][s]));
+  }
+}
+
 HWY_INLINE float sum_lanes(Vec v) { return hn::GetLane(hn::SumOfLanes(F32(), v)); }
 
 // exp(x), relative error below 1e-7; x is clamped to [-87.3, 88.3], so that neither infinity nor a
