@@ -104,16 +104,21 @@ void add_common(CLI::App& app, BenchOptions& options) {
       ->check(CLI::Range(1, kMostThreads))
       ->capture_default_str();
   app.add_option("--prefill-budget", options.budget, "Prompt tokens in a step")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--prefill-stretch", options.stretch,
                  "Beside decoding sequences, how long a step with prompts may take, in steps "
                  "without; 0 for no bound")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--prompt", options.load.prompt_tokens, "Tokens of each prompt")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--output", options.load.output_tokens, "Tokens generated for each prompt")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--temperature", options.load.temperature, "0 takes the likeliest token")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--seed", options.load.seed, "Of prompts, sampling and arrivals")
       ->capture_default_str();
@@ -171,6 +176,7 @@ void add_bench(CLI::App& program) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   serve.app->add_option("--rate", serve.options.load.rate, "Requests a second, 0 for all at once")
+      ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   serve.app
       ->add_option("--burstiness", serve.options.load.burstiness,
@@ -179,6 +185,7 @@ void add_bench(CLI::App& program) {
       ->capture_default_str();
   serve.app
       ->add_option("--slots", serve.options.slots, "Sequences at a time, 0 for what memory holds")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   serve.app
       ->add_option("--fixed-rounds", serve.options.fixed_rounds,

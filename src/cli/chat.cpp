@@ -72,15 +72,23 @@ void tell(std::string_view text) { std::cerr << text << std::flush; }
 class Chat {
  public:
   Chat(const OpenModel& model, Engine& engine, const Request& options, const Path& states)
-      : model_(model), engine_(engine), options_(options), states_(states) {
+      : model_(model),
+        engine_(engine),
+        options_(options),
+        states_(states),
+        // Now: later the files may be another model's, or gone.
+        fingerprint_(model_fingerprint(model.directory, model.config)) {
     (void)model.need_tokenizer();
+  }
+  static bool is_command(std::string_view text) {
+    return text.starts_with("/") && !text.starts_with("//");
   }
 
   // One line of input; false: the conversation is over.
   bool line(const std::string& text) {
     if (text.starts_with("//")) {
       reply(text.substr(1));
-    } else if (text.starts_with("/")) {
+    } else if (is_command(text)) {
       const size_t space = std::min(text.find(' '), text.size());
       return command(text.substr(0, space), text.substr(std::min(space + 1, text.size())));
     } else {
@@ -126,19 +134,13 @@ class Chat {
   void save(const std::string& name) {
     const Path path = state_path(states_, name);
     if (!state_) fail_input("there is nothing to save yet; say something first");
-    save_state(path, model_.config, *state_, fingerprint());
+    save_state(path, model_.config, *state_, fingerprint_);
     tell(cat("saved as ", path.string(), "\n"));
   }
 
   void load(const std::string& name) {
-    state_ = load_state(state_path(states_, name), model_.config, fingerprint());
+    state_ = load_state(state_path(states_, name), model_.config, fingerprint_);
     tell(cat("loaded a conversation of ", with_commas(state_->position), " tokens\n"));
-  }
-
-  // Reads all weights, so only when it is needed.
-  const std::string& fingerprint() {
-    if (fingerprint_.empty()) fingerprint_ = model_fingerprint(model_.directory, model_.config);
-    return fingerprint_;
   }
 
   // Feeds `ids` and generates at most `max_tokens`; the state is then what comes after. False when
@@ -192,10 +194,10 @@ class Chat {
   Engine& engine_;
   const Request options_;
   const Path states_;
+  const std::string fingerprint_;
   std::shared_ptr<const SequenceSnapshot> state_;  // null: nothing has been said
   std::shared_ptr<const SequenceSnapshot> fork_;
   bool has_fork_ = false;
-  std::string fingerprint_;
 };
 
 void run_chat(const ChatOptions& options) {
@@ -219,8 +221,9 @@ void run_chat(const ChatOptions& options) {
     try {
       if (!chat.line(line)) break;
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kBadInput) throw;
-      log_error(error.what());  // a wrong name does not end the conversation
+      // What a command cannot do does not end the conversation.
+      if (error.kind() != ErrorKind::kBadInput && !Chat::is_command(line)) throw;
+      log_error(error.what());
     }
   }
 }

@@ -1,6 +1,7 @@
 // See model_options.h.
 #include "cli/model_options.h"
 
+#include <charconv>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -26,6 +27,18 @@ std::optional<Tokenizer> open_tokenizer(const Path& directory, const ModelConfig
                "; put the tokenizer there that the model was trained with");
   }
   return tokenizer;
+}
+
+// Else a negative or too large number would silently become another one.
+CLI::Validator whole_64_bits() {
+  return {[](const std::string& text) {
+            uint64_t value = 0;
+            const char* const end = text.data() + text.size();
+            const auto [at, error] = std::from_chars(text.data(), end, value);
+            const bool whole = error == std::errc() && at == end;
+            return whole ? std::string() : cat(quoted(text), " is no number from 0 to 2^64 - 1");
+          },
+          ""};
 }
 
 }  // namespace
@@ -100,7 +113,8 @@ void add_sampling_options(CLI::App& app, SamplingOptions& options) {
                  "The same, for every time a token occurs in the output")
       ->capture_default_str();
   app.add_option("--seed", options.seed,
-                 "Equal seeds give equal text; a new one each run if left out");
+                 "Equal seeds give equal text; a new one each run if left out")
+      ->check(whole_64_bits());
   app.add_option("--stop", options.request.stops,
                  "End before this text; may be given several times")
       ->allow_extra_args(false)  // one for each --stop

@@ -97,6 +97,8 @@ class StreamDecoder {
   // The text that became whole by this id (may be empty). Special tokens give no text, and neither
   // do ids outside the vocabulary (a model's head may be padded to more rows). Never throws on ids.
   std::string push(TokenId id);
+  // Whether the bytes so far end within a character: they are held back.
+  bool in_character() const { return !held_.empty(); }
   // What was held back, replaced by U+FFFD; the decoder is then as new.
   std::string finish();
 

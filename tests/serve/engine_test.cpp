@@ -100,6 +100,22 @@ TEST_F(EngineTest, EndOfTextEndsUnlessItIsIgnoredOrTooEarly) {
   EXPECT_EQ(ids_of(*listener), std::vector<TokenId>(5, kSmallEndOfText));
 }
 
+TEST_F(EngineTest, AStopStringEndsNothingBeforeMinTokens) {
+  const auto free = run(simple(40));
+  Request request = simple(40);
+  for (unsigned char c = 0; c < 0x80; ++c) request.stops.emplace_back(1, char(c));
+  const auto at_once = run(request);
+  ASSERT_EQ(end_of(at_once).reason, FinishReason::kStop);
+  ASSERT_LT(end_of(at_once).generated_tokens, 10);
+  request.min_tokens = 10;
+  const auto later = run(request);
+  EXPECT_EQ(end_of(later).reason, FinishReason::kStop);
+  EXPECT_GE(end_of(later).generated_tokens, 10);
+  EXPECT_TRUE(free->heard.at(0).text.starts_with(later->heard.at(0).text));
+  request.min_tokens = 40;
+  EXPECT_EQ(end_of(run(request)).generated_tokens, 40);
+}
+
 TEST_F(EngineTest, OnlyAllowedIdsAndTheTokenizersAreEverPicked) {
   Request request = simple(30);
   request.sampling.temperature = 5;
@@ -275,6 +291,16 @@ TEST_F(EngineTest, BadRequestsAreRefusedInASentence) {
   EXPECT_THAT(message([](Request& r) { r.stop_token_ids = {999}; }), HasSubstr("stop_token_ids"));
   EXPECT_THAT(message([](Request& r) { r.allowed_ids = {-5}; }), HasSubstr("allowed"));
   EXPECT_THAT(message([](Request& r) { r.allowed_ids = {271}; }), HasSubstr("allowed"));
+  const auto ban_from = [](TokenId first) {
+    return [first](Request& r) {
+      for (TokenId id = first; id < 257; ++id) r.stop_token_ids.push_back(id);
+      r.min_tokens = 1;
+    };
+  };
+  EXPECT_THAT(message(ban_from(0)), HasSubstr("stop_token_ids"));
+  EXPECT_EQ(message(ban_from(1)), "accepted");
+  EXPECT_THAT(message([&](Request& r) { r.n = int(engine_->most_sequences()) + 1; }),
+              HasSubstr("n is"));
   EXPECT_THAT(message([](Request& r) { r.logit_bias = {{5, NAN}}; }), HasSubstr("logit_bias"));
   EXPECT_THAT(message([](Request& r) { r.logit_bias = {{300, 1}}; }), HasSubstr("logit_bias"));
   EXPECT_THAT(message([](Request& r) { r.stops = {""}; }), HasSubstr("stop string"));

@@ -136,6 +136,13 @@ TEST(Sampler, ExtremesStayFinite) {
     params.temperature = temperature;
     EXPECT_THROW(sampler.sample(std::vector<float>{NAN, NAN}, params, nullptr, {2}, 0), Error);
     EXPECT_THROW(sampler.sample(std::vector<float>{0, kInf}, params, nullptr, {2}, 0), Error);
+    // One NaN anywhere, in a whole vector and behind it.
+    for (const size_t at : {0, 17, 63, 64}) {
+      std::vector<float> logits(65, 1.0F);
+      logits[at] = NAN;
+      EXPECT_THROW(sampler.sample(logits, params, nullptr, {65}, 0), Error) << at;
+      EXPECT_THROW(sampler.sample(logits, params, nullptr, {65, 3}, 0), Error) << at;
+    }
   }
 }
 

@@ -3,14 +3,16 @@
     python clients_test.py PROGRAM
 """
 
+import email.utils
 import http.client
 import json
+import shutil
 import sys
 import tempfile
 import time
 
 import openai
-from server import Server, make_model, read_all, run_checks, status_of
+from server import Server, make_model, read_all, refused, run_checks, status_of
 
 HI = [{"role": "user", "content": "time runs on"}]
 TOOL = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}
@@ -193,6 +195,16 @@ def check_http_forms(s: Server) -> None:
         time.sleep(0.3)
         c.sendall(b"\r\n" + one[:-2].replace(b"\r\nHost", b"\r\nConnection: close\r\nHost"))
         assert read_all(c).count(b"HTTP/1.1 200") == 3
+    with s.connect(10) as c:  # and before the very first request
+        c.sendall(b"\r\nGET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert status_of(read_all(c)) == 200
+    reply = s.get("/health")
+    assert abs(email.utils.parsedate_to_datetime(reply.headers["date"]).timestamp() - time.time()) < 60
+    for hosts in ((), ("Host: localhost", "Host: evil.example"), ("Host: localhost",) * 2):
+        raw = "\r\n".join(("GET /health HTTP/1.1", *hosts, "Connection: close", "", "")).encode()
+        assert status_of(s.raw(raw)) == 400, hosts
+    old = raw_request(s, "POST /v1/completions HTTP/1.0", json_type, length, "Expect: 100-continue", body=body)
+    assert status_of(old) == 200, "HTTP/1.0 knows no 100"
     gzip = raw_request(s, post, json_type, length, "Content-Encoding: gzip", body=body)
     assert status_of(gzip) == 415 and b"content-encoding" in gzip
     old = raw_request(s, "GET /v1/models HTTP/1.0", "Connection: keep-alive")
@@ -229,6 +241,58 @@ def check_addresses(s: Server) -> None:
             assert f"did you mean {meant}?" in reply.error["message"], reply.error
 
 
+def check_early_stops(s: Server) -> None:
+    """min_tokens holds for stop strings too."""
+    for stop in ([" "], list("aeiost nr")):
+        reply = s.complete("the", max_tokens=20, min_tokens=6, temperature=0, stop=stop)
+        assert reply.json["usage"]["completion_tokens"] >= 6, reply.body
+
+
+def check_offsets(s: Server) -> None:
+    """text_offset points into the text: special tokens have none, a stray byte is one U+FFFD."""
+    ids = lambda text: s.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json["tokens"]  # noqa: E731
+    o, n = ids("O")[0], ids("n")[0]
+    accent = ids("\u00e9")  # two bytes
+    end = s.post("/tokenize", {"prompt": "O", "add_special_tokens": True}).json["tokens"][0]
+    for prompt in ([end, o, end, n], [accent[-1], o, n], accent + [o], [accent[0], o], [accent[0], accent[0], o]):
+        choice = s.complete(prompt, max_tokens=0, echo=True, logprobs=0).json["choices"][0]
+        text, offsets = choice["text"], choice["logprobs"]["text_offset"]
+        for i, id in enumerate(prompt):
+            if id in (o, n):
+                assert text[offsets[i]] == ("O" if id == o else "n"), (prompt, text, offsets)
+        assert offsets == sorted(offsets) and offsets[0] == 0
+
+
+def check_numbers(s: Server) -> None:
+    """A message shows the number that it refuses, and seeds have all their 64 bits."""
+    assert "2.0" in s.complete("x", max_tokens=2.0).error["message"]
+    assert "1.0000001" in s.complete("x", top_p=1.0000001).error["message"]
+    a, b = (s.complete("x", max_tokens=8, temperature=2, seed=seed).json["choices"][0]["text"] for seed in (2**64 - 1, -1))
+    assert a == b
+    refused(s.complete("x", seed=2**64), "seed")
+    assert "a text or a list" in s.complete(5).error["message"]
+    for content in ({"content": None}, {}):
+        refused(s.post("/v1/chat/completions", {"messages": [{"role": "user", **content}]}), "messages[0].content")
+
+
+def check_many(s: Server) -> None:
+    """Who reads an answer and leaves is not one who left before its end."""
+    before = s.metric("laplace:disconnects_total")
+    for _ in range(300):
+        raw = s.connect(10)
+        raw.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += raw.recv(4096)
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        rest = length - len(head.split(b"\r\n\r\n", 1)[1])
+        while rest > 0:
+            rest -= len(raw.recv(rest))
+        raw.close()
+    time.sleep(0.2)
+    assert s.metric("laplace:disconnects_total") == before
+
+
 def check_models(program) -> None:
     """A name with a slash, as it is given on the hub, escaped as clients do."""
     with Server(program, "--served-model-name", "org/small model") as s:
@@ -255,6 +319,29 @@ def check_preflight(program) -> None:
         assert odd.headers["access-control-allow-headers"].startswith("authorization")
         reply = s.get("/v1/models", headers={"Origin": "https://a.example"})
         assert "x-request-id" in reply.headers["access-control-expose-headers"]
+        # A page shall learn why it was refused, whoever refuses.
+        for headers, body in (({"Content-Encoding": "gzip"}, b"{}"), ({}, b" " * (9 << 20)), ({"Content-Type": "x/y"}, b"{}")):
+            reply = s.request("POST", "/v1/completions", body, {"Origin": "https://a.example"} | headers)
+            assert reply.status in (413, 415) and reply.headers["access-control-allow-origin"], reply.headers
+
+
+def check_too_many(program) -> None:
+    """What can never have room is refused for good, not until later."""
+    with Server(program, "--slots", "1", "--max-waiting", "4") as s:
+        refused(s.complete("x", n=6, max_tokens=1), "prompt")
+        refused(s.complete(["x"] * 7, max_tokens=1), "prompt")
+        assert s.complete("x", n=5, max_tokens=1).status == 200
+
+
+def check_full_disk(program) -> None:
+    """A reply that could not be saved is no success: the next one would not know it."""
+    with Server(program) as s:
+        assert s.complete("x", session="a", max_tokens=2).status == 200
+        shutil.rmtree(s.program.dir / s.state)
+        reply = s.complete("y", session="b", max_tokens=2)
+        assert reply.status == 503 and reply.error["code"] == "session_not_saved" and "retry-after" in reply.headers
+        events = s.complete("y", session="b", max_tokens=2, stream=True).events()
+        assert events[-2]["error"]["code"] == "session_not_saved" and events[-1] == "[DONE]", events[-2:]
 
 
 def main() -> None:
@@ -262,9 +349,10 @@ def main() -> None:
         program = make_model(directory, sys.argv[1])
         with Server(program) as s:
             run_checks((check_taken, check_refused, check_messages, check_usage_in_streams, check_streams,
-                        check_stops_over_borders, check_json, check_http_forms, check_head, check_addresses), s)
+                        check_stops_over_borders, check_json, check_http_forms, check_head, check_addresses, check_early_stops, check_offsets, check_numbers,
+                        check_many), s)
             assert s.alive() and s.stop() == 0, s.log()
-        run_checks((check_models, check_preflight), program)
+        run_checks((check_models, check_preflight, check_too_many, check_full_disk), program)
 
 
 if __name__ == "__main__":

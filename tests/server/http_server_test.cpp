@@ -25,8 +25,10 @@ class HttpServerTest : public ::testing::Test {
  protected:
   HttpServerTest()
       : server_(
-            HttpLimits{}, [](const HttpRequest&) { return std::nullopt; },
-            [this](std::shared_ptr<Exchange> exchange) { handler_(std::move(exchange)); },
+            HttpLimits{},
+            {.precheck = [](const HttpRequest&) { return std::nullopt; },
+             .fields = [](const HttpRequest&) { return HttpFields{{"x-kind", "test"}}; },
+             .handler = [this](std::shared_ptr<Exchange> exchange) { handler_(std::move(exchange)); }},
             [](const HttpRequest&, const AccessRecord&) {}),
         port_(server_.listen("127.0.0.1", 0)) {}
 
@@ -52,7 +54,7 @@ class HttpServerTest : public ::testing::Test {
     return heard;
   }
 
-  HttpHandler handler_;
+  std::function<void(std::shared_ptr<Exchange>)> handler_;
   HttpServer server_;
   uint16_t port_;
   boost::asio::io_context io_;
@@ -67,6 +69,7 @@ TEST_F(HttpServerTest, Answers) {
   const std::string heard = hear(client);
   EXPECT_TRUE(heard.starts_with("HTTP/1.1 200 OK\r\n")) << heard;
   EXPECT_TRUE(heard.ends_with("\r\n\r\nhere")) << heard;
+  EXPECT_NE(heard.find("\r\nx-kind: test\r\n"), heard.npos) << heard;
 }
 
 // A client whose answer began before the server drains was not told that its connection ends: what

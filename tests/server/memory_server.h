@@ -73,6 +73,7 @@ class FakeBackend : public Backend {
   EngineStats stats() const override { return {}; }
   const EngineModel& model() const override { return model_; }
   int64_t bytes_per_sequence() const override { return 16; }
+  int64_t most_sequences() const override { return 1 << 20; }
   std::string description() const override { return "letters"; }
 
   static std::shared_ptr<const SequenceSnapshot> state(int64_t position) {
@@ -167,7 +168,6 @@ class MemoryExchange : public Exchange, public std::enable_shared_from_this<Memo
     static WorkPool one_by_one(1);
     one_by_one.post(std::move(work));
   }
-  void add_header(std::string, std::string) override {}
   void respond(HttpResponse response) override { end(std::move(response)); }
   void open_stream(HttpResponse head) override {
     const std::lock_guard guard(mutex_);

@@ -39,11 +39,12 @@ TEST(Service, CompletesAndStreamsTheSameText) {
   EXPECT_TRUE(stream->body.ends_with("data: [DONE]\n\n"));
 }
 
-TEST(Service, FailedSavesDoNotHoldTheReply) {
+TEST(Service, AFailedSaveIsNoSuccess) {
   MemoryServer server;
   server.store->fails = true;
   const auto reply = server.ask("POST", "/v1/completions", R"({"prompt":"x","session":"s"})");
-  EXPECT_EQ(reply->status, 200) << reply->body;
+  EXPECT_EQ(reply->status, 503) << reply->body;
+  EXPECT_THAT(reply->body, HasSubstr("session_not_saved"));
   EXPECT_EQ(server.ask("GET", "/v1/sessions/s", "")->status, 404);
   EXPECT_EQ(server.sessions.stats().save_errors, 1);
   server.store->fails = false;

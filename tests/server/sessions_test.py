@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from server import Server, make_model, run_checks, wait_for
+from server import Server, make_model, refused, run_checks, wait_for
 
 GREEDY = {"temperature": 0, "max_tokens": 6}
 
@@ -84,7 +84,8 @@ def check_fork_list_delete(s: Server) -> None:
     assert a == b
     s.complete(" more", session="trunk", **GREEDY)
     assert s.get("/v1/sessions/trunk").json["turns"] == 3 and s.get("/v1/sessions/branch").json["turns"] == 2
-    assert s.post("/v1/sessions/trunk/fork", {"name": "branch"}).status == 409
+    for name in ("branch", "trunk"):
+        refused(s.post("/v1/sessions/trunk/fork", {"name": name}), "name", 409)
     assert s.post("/v1/sessions/none/fork", {"name": "x"}).status == 404
     assert len(s.post("/v1/sessions/trunk/fork", {}).json["id"]) > 10
     assert s.request("DELETE", "/v1/sessions/branch").json["deleted"] is True

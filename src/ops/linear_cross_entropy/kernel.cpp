@@ -13,15 +13,21 @@
 HWY_BEFORE_NAMESPACE();
 namespace laplace::ops::HWY_NAMESPACE {
 
+// NaN where one is: a maximum may pass over it, a sum does not.
 template <class T>
 HWY_INLINE float largest(const T* row, size_t n) {
-  Vec top = load(row, n);
+  Vec top = load(row, n), seen = top;
   if (n < kLanes) top = hn::IfThenElse(hn::FirstN(F32(), n), top, splat(-INFINITY));
+  const auto take = [&](Vec v) {
+    top = hn::Max(top, v);
+    seen = hn::Add(seen, v);
+  };
   size_t i = kLanes;
-  for (; i + kLanes <= n; i += kLanes) top = hn::Max(top, load_full(row + i));
+  for (; i + kLanes <= n; i += kLanes) take(load_full(row + i));
   // The last vector once more, ending at the row's end.
-  if (i < n) top = hn::Max(top, load_full(row + n - kLanes));
-  return hn::GetLane(hn::MaxOfLanes(F32(), top));
+  if (i < n) take(load_full(row + n - kLanes));
+  const float total = sum_lanes(seen);
+  return std::isnan(total) ? total : hn::GetLane(hn::MaxOfLanes(F32(), top));
 }
 
 // exps[i] = exp(row[i] - top), and their sum: four running sums a lane, so that no sum is long.
@@ -49,7 +55,8 @@ void rows(int64_t V, T* logits, const int64_t* target, float scale, bool gradien
   for (int64_t row = begin; row < end; ++row) {
     T* const x = logits + row * V;
     const float top = largest(x, n);
-    const double sum = exponentials(x, n, top, exps);
+    // exp_vec gives numbers whatever it is given.
+    const double sum = exponentials(x, n, top, exps) + double(top - top);
     losses[row] = std::log(sum) - double(as_float(x[target[row]]) - top);
     if (!gradients) continue;
     const float factor = float(double(scale) / sum);

@@ -31,11 +31,18 @@ void check_snapshot(const ModelConfig& config, const SequenceSnapshot& snapshot)
 
 // Something that may be picked must be left.
 void check_allowed(const EngineModel& model, const Request& request) {
-  if (request.allowed_ids.empty()) return;
   const auto banned_early = [&](TokenId id) {
     return (id == model.end_of_text && !request.ignore_end_of_text) ||
            std::ranges::find(request.stop_token_ids, id) != request.stop_token_ids.end();
   };
+  if (request.allowed_ids.empty()) {
+    // As many ids must be listed as there are before it can be all of them.
+    if (request.min_tokens == 0 || int64_t(request.stop_token_ids.size()) + 1 < model.num_ids()) return;
+    for (TokenId id = 0; id < model.num_ids(); ++id) {
+      if (!banned_early(id)) return;
+    }
+    fail_input("stop_token_ids holds every token, so min_tokens leaves none; list fewer");
+  }
   const bool some = std::ranges::any_of(request.allowed_ids, [&](TokenId id) {
     return id < model.num_ids() && (request.min_tokens == 0 || !banned_early(id));
   });

@@ -108,8 +108,15 @@ Engine::Engine(EngineModel model, std::vector<std::unique_ptr<Executor>> executo
 
 Engine::~Engine() { stop(); }
 
+// Who finds a free slot does not wait.
+int64_t Engine::most_sequences() const { return impl_->options.max_waiting + slots(); }
+
 RequestId Engine::submit(Request request, std::shared_ptr<Sink> sink) {
   check_request(impl_->model, request);
+  if (request.n > most_sequences()) {
+    fail_input("n is ", request.n, ", but at most ", most_sequences(),
+               " sequences may run and wait; ask for fewer");
+  }
   const auto refuse = [&](Refused::Reason reason, const std::string& why) {
     ++impl_->refused;
     throw Refused(reason, why);
@@ -124,10 +131,8 @@ RequestId Engine::submit(Request request, std::shared_ptr<Sink> sink) {
     waiting += replica->stats.waiting;
     if (chosen == nullptr || load < least) chosen = replica.get(), least = load;
   }
-  // Who finds a free slot does not wait.
-  const int64_t room = impl_->options.max_waiting + slots();
   const EngineStats now = stats();
-  if (now.running + now.swapped + waiting + request.n > room) {
+  if (now.running + now.swapped + waiting + request.n > most_sequences()) {
     refuse(Refused::Reason::kQueueFull,
            cat(waiting, " sequences wait for a slot already; try again later"));
   }

@@ -62,6 +62,10 @@ std::vector<std::unique_ptr<Executor>> make_cpu_executors(std::shared_ptr<const 
   const ModelConfig& config = model->config();
   const int64_t fit = slots_that_fit(config, options);
   const int64_t slots = options.slots > 0 ? options.slots : std::min(fit, options.max_slots);
+  if (slots < options.replicas && options.replicas <= fit) {
+    fail_input(slots, " sequences at a time leave none for some of ", options.replicas,
+               " replicas; take fewer replicas, or more slots");
+  }
   if (slots > fit || slots < options.replicas) {
     fail_input(std::max<int64_t>(slots, options.replicas), " sequences of ",
                human_bytes(double(CpuExecutor::sequence_bytes(config))),

@@ -42,7 +42,8 @@ struct Request {
   std::shared_ptr<const SequenceSnapshot> from;       // null: a fresh sequence
   SamplingParams sampling;                            // index i of n draws with seed + i
   int64_t max_tokens = 256;                           // 0: the prompt is fed and nothing generated
-  int64_t min_tokens = 0;                             // no end of text and no stop token before
+  int64_t min_tokens = 0;                             // nothing ends it before: no end of text, stop token
+                                                      // or stop string
   bool ignore_end_of_text = false;                    // end of text is a token like any other
   std::vector<TokenId> stop_token_ids;                // end the generation; not part of it
   std::vector<std::pair<TokenId, float>> logit_bias;  // added to logits, before penalties

@@ -30,6 +30,7 @@ void Scheduler::step() {
   sweep();  // who ended with its first pick
   plan();
   if (segments_.empty()) return;
+  const auto ran = int64_t(running_.size());
   if (compute()) {
     account();
     pick_rows(rows_);
@@ -41,7 +42,7 @@ void Scheduler::step() {
   stats_.step_seconds += seconds;
   pace_.observe(stats_.last_decode_rows, stats_.last_prefill_rows, seconds);
   if (on_step_) {
-    on_step_({seconds, stats_.last_decode_rows, stats_.last_prefill_rows, int64_t(running_.size()),
+    on_step_({seconds, stats_.last_decode_rows, stats_.last_prefill_rows, ran,
               int64_t(waiting_.size())});
   }
 }
@@ -223,7 +224,11 @@ void Scheduler::take_token(Sequence& sequence, Row& row) {
   ++sequence.generated;
   ++sequence.since_admitted;
   ++stats_.generated_tokens;
-  const std::string text = sequence.text ? sequence.text->push(row.picked) : std::string();
+  std::string text;
+  if (sequence.text) {
+    const bool early = sequence.generated < request.min_tokens;
+    text = early ? sequence.text->push_early(row.picked) : sequence.text->push(row.picked);
+  }
   sequence.pending = row.picked;
   tell(*sequence.job, [&](Sink& sink) { sink.on_token(sequence.index, row.result, text); });
   if (sequence.text && sequence.text->stopped()) {

@@ -43,6 +43,9 @@ class TextStream {
       : decoder_(tokenizer), filter_(std::move(stops)) {}
 
   std::string push(TokenId id) { return filter_.push(decoder_.push(id)); }
+  // Of a token that may end nothing: no stop string is looked for in its text. None of those before
+  // it was pushed otherwise.
+  std::string push_early(TokenId id) { return decoder_.push(id); }
   // What was held back, an incomplete character as U+FFFD; the stream is then as new.
   std::string finish();
   bool stopped() const { return filter_.stopped(); }

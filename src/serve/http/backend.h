@@ -20,6 +20,7 @@ class Backend {
   virtual EngineStats stats() const = 0;
   virtual const EngineModel& model() const = 0;
   virtual int64_t bytes_per_sequence() const = 0;
+  virtual int64_t most_sequences() const = 0;
   virtual std::string description() const = 0;
 };
 
@@ -36,6 +37,7 @@ class EngineBackend : public Backend {
   EngineStats stats() const override { return engine_->stats(); }
   const EngineModel& model() const override { return engine_->model(); }
   int64_t bytes_per_sequence() const override { return engine_->bytes_per_sequence(); }
+  int64_t most_sequences() const override { return engine_->most_sequences(); }
   std::string description() const override { return engine_->description(); }
 
  private:

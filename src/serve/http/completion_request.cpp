@@ -95,8 +95,11 @@ void read_sampling(RequestFields& fields, SamplingParams& sampling) {
   sampling.repetition_penalty = fields.number("repetition_penalty", 0.01, 100).value_or(1);
   sampling.presence_penalty = fields.number("presence_penalty", -2, 2).value_or(0);
   sampling.frequency_penalty = fields.number("frequency_penalty", -2, 2).value_or(0);
-  if (const auto seed = fields.integer("seed", std::numeric_limits<int64_t>::min(), kLargest)) {
+  const auto seed = fields.any("seed");
+  if (seed && seed->is_uint64()) {  // all 64 bits, as what we print
     sampling.seed = uint64_t(*seed);
+  } else if (seed) {
+    sampling.seed = uint64_t(integer_of(*seed, "seed", std::numeric_limits<int64_t>::min(), kLargest));
   } else {
     randombytes_buf(&sampling.seed, sizeof sampling.seed);
   }
@@ -185,6 +188,9 @@ std::vector<PromptInput> prompts_of(RequestFields& fields, const ApiLimits& limi
   const auto element = fields.any("prompt");
   if (!element) fail_field("prompt", "prompt is missing; give a text, or \"\" to begin a document");
   if (element->is_string()) return {std::string(std::string_view(*element))};
+  if (!element->is_array()) {
+    fail_field("prompt", "prompt must be a text or a list of texts or token ids");
+  }
   const JsonArray array = array_of(*element, "prompt");
   if (array.size() == 0) {
     fail_field("prompt", "prompt is an empty list; give \"\" to begin a document");
@@ -238,7 +244,7 @@ ChatMessage message_of(JsonElement element, const std::string& param) {
       message.role = std::string(text_of(value, param + ".role"));
     } else if (key == "content") {
       message.content = content_of(value, param + ".content");
-      has_content = true;
+      has_content = !value.is_null();
     } else if (key == "tool_calls" || key == "function_call") {
       const bool empty = value.is_null() || (value.is_array() && JsonArray(value).size() == 0);
       if (!empty) fail_field(cat(param, ".", key), "tools are not offered");
@@ -249,7 +255,8 @@ ChatMessage message_of(JsonElement element, const std::string& param) {
     fail_field(param + ".role", param, ".role is ", quoted(message.role),
                ", but must be system, developer, user, assistant or tool");
   }
-  if (!has_content) fail_field(param + ".content", param, " has no content");
+  // A reply that called tools has none, and clients send it back.
+  if (!has_content && message.role != "assistant") fail_field(param + ".content", param, " has no content");
   return message;
 }
 

@@ -58,7 +58,9 @@ void Connection::start() {
       if (self->context_->stopping) return;
       self->context_->open.emplace(self.get(), self);
     }
-    self->read_request();
+    self->idle_ = true;
+    self->arm(self->read_timer_, self->context_->limits.header_timeout, &Connection::drop);
+    self->begin_request();
   });
 }
 
@@ -107,7 +109,7 @@ void Connection::wait_for_request() {
   if (buffer_.size() > 0) socket_.cancel(ignored);
 }
 
-// Some clients send a line end behind a body; before a request it means nothing (RFC 9112, 2.2).
+// A line end before a request means nothing (RFC 9112, 2.2); some clients send one behind a body.
 void Connection::begin_request() {
   const auto* const at = static_cast<const char*>(buffer_.data().data());
   const auto* const end = at + buffer_.size();
@@ -139,8 +141,13 @@ void Connection::on_read_timeout() {
 std::pair<int, std::string> Connection::header_problem() {
   const HttpLimits& limits = context_->limits;
   const auto& head = parser_->get();
+  const size_t hosts = head.count(http::field::host);
+  const size_t lengths = head.count(http::field::content_length);
   if (int64_t(head.target().size()) > limits.max_target_bytes) {
     return {414, cat("the address is longer than ", limits.max_target_bytes, " bytes")};
+  }
+  if (lengths > 1 || head[http::field::content_length].find(',') != std::string_view::npos) {
+    return {400, "the request has more than one content-length"};
   }
   const auto encoding = head[http::field::content_encoding];
   if (!encoding.empty() && !boost::beast::iequals(encoding, "identity")) {
@@ -150,12 +157,15 @@ std::pair<int, std::string> Connection::header_problem() {
   if (!transfer.empty() && !boost::beast::iequals(transfer, "chunked")) {
     return {400, "the transfer-encoding must be chunked, or none"};
   }
-  if (!transfer.empty() && head.count(http::field::content_length) > 0) {
+  if (!transfer.empty() && lengths > 0) {
     return {400, "the request has both a content-length and a transfer-encoding"};
   }
   const auto expect = head[http::field::expect];
   if (!expect.empty() && !boost::beast::iequals(expect, "100-continue")) {
     return {417, "no other expectation than 100-continue can be met"};
+  }
+  if (hosts > 1 || (hosts == 0 && head.version() >= 11)) {
+    return {400, cat("the request names ", hosts, " hosts; it must name one")};
   }
   return {0, {}};
 }
@@ -182,7 +192,7 @@ void Connection::on_header(ErrorCode error) {
   if (error) return on_read_error(error);
   if (const auto [status, message] = header_problem(); status != 0) return reject(status, message);
   HttpRequest head = request_head();
-  if (std::optional<HttpResponse> refusal = context_->precheck(head)) {
+  if (std::optional<HttpResponse> refusal = context_->callbacks.precheck(head)) {
     keep_alive_ = parser_->is_done() && parser_->keep_alive();
     open_exchange(std::move(head));
     send(std::move(*refusal), true);
@@ -192,7 +202,8 @@ void Connection::on_header(ErrorCode error) {
   if (!take_body_budget()) {
     return reject(429, "too many large requests are being read; try again in a second");
   }
-  if (boost::beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+  const auto& fields = parser_->get();
+  if (fields.version() >= 11 && boost::beast::iequals(fields[http::field::expect], "100-continue")) {
     queue("HTTP/1.1 100 Continue\r\n\r\n");
   }
   read_body();
@@ -230,7 +241,7 @@ void Connection::on_body(ErrorCode error) {
   request.body = std::move(parser_->get().body());
   keep_alive_ = parser_->keep_alive();
   open_exchange(std::move(request));
-  context_->handler(reply_);
+  context_->callbacks.handler(reply_);
 }
 
 void Connection::on_read_error(ErrorCode error) {

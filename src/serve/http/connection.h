@@ -28,8 +28,7 @@ class Connection;
 // What all connections of a server share.
 struct ConnectionContext {
   HttpLimits limits;
-  HttpPrecheck precheck;
-  HttpHandler handler;
+  HttpCallbacks callbacks;
   AccessCallback access;
   std::atomic<bool> draining{false};
   std::atomic<int64_t> connections{0};  // that exist; an exchange keeps its own
@@ -112,7 +111,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::chrono::steady_clock::time_point received_;  // the first byte of the request, about
 
   std::shared_ptr<Reply> reply_;  // the open exchange
-  std::string more_headers_;      // of its answer, lines
+  std::string more_fields_;       // of its answer's header, lines
   bool reading_ = false;          // a request is being read
   bool timed_out_ = false;        // and took too long
   bool keep_alive_ = false;

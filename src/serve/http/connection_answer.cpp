@@ -2,6 +2,8 @@
 #include <boost/asio/buffer.hpp>
 
 #include <algorithm>
+#include <array>
+#include <ctime>
 #include <utility>
 
 #include "base/strings.h"
@@ -18,6 +20,18 @@ constexpr int64_t kLingerBytes = 16 << 20;  // read and thrown away before closi
 constexpr std::chrono::milliseconds kLinger{2000};
 constexpr size_t kBuffersAWrite = 16;
 
+// Now, as RFC 9110, 5.6.7 writes it. No locale has a say.
+std::string http_date() {
+  static constexpr std::array kDays = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  static constexpr std::array kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  const std::time_t now = std::time(nullptr);
+  std::tm t{};
+  gmtime_r(&now, &t);
+  return strf("%s, %02d %s %d %02d:%02d:%02d GMT", kDays[size_t(t.tm_wday)], t.tm_mday,
+              kMonths[size_t(t.tm_mon)], t.tm_year + 1900, t.tm_hour, t.tm_min, t.tm_sec);
+}
+
 }  // namespace
 
 void Connection::open_exchange(HttpRequest request) {
@@ -25,7 +39,10 @@ void Connection::open_exchange(HttpRequest request) {
   read_timer_.cancel();
   chunked_ = whole_ = finished_ = false;
   record_ = {};
-  more_headers_.clear();
+  more_fields_.clear();
+  for (const auto& [name, value] : context_->callbacks.fields(request)) {
+    more_fields_ += cat(name, ": ", value, "\r\n");
+  }
   reply_ = std::make_shared<Reply>(shared_from_this(), std::move(request));
   update_busy();
   watch();
@@ -43,7 +60,11 @@ void Connection::on_watch(ErrorCode error, size_t bytes) {
   watching_ = false;
   if (closed_) return;
   if (error == asio::error::operation_aborted && idle_) return begin_request();
-  if (error) return drop();
+  if (error) {
+    // A client that has read its answer may close before we hear that it was sent: writing tells.
+    if (!finished_ || !writing_) drop();
+    return;
+  }
   if (closing_) {
     lingered_bytes_ += int64_t(bytes);
     return drain_input();
@@ -56,7 +77,7 @@ std::string Connection::head_of(const HttpResponse& response, bool whole) const 
   const bool http_1_0 = parser_ && parser_->get().version() < 11;
   std::string head =
       cat("HTTP/1.1 ", response.status, " ", http_reason(response.status),
-          "\r\nserver: laplace\r\ncontent-type: ", response.content_type,
+          "\r\nserver: laplace\r\ndate: ", http_date(), "\r\ncontent-type: ", response.content_type,
           "\r\nx-content-type-options: nosniff\r\nx-request-id: ", reply_->request().request_id,
           "\r\n");
   const bool has_length = whole && response.status != 204;
@@ -65,7 +86,7 @@ std::string Connection::head_of(const HttpResponse& response, bool whole) const 
   if (!keep_alive_) head += "connection: close\r\n";
   if (keep_alive_ && http_1_0) head += "connection: keep-alive\r\n";
   for (const auto& [name, value] : response.headers) head += cat(name, ": ", value, "\r\n");
-  return head + more_headers_ + "\r\n";
+  return head + more_fields_ + "\r\n";
 }
 
 void Connection::send(HttpResponse response, bool whole) {

@@ -52,11 +52,13 @@ struct HttpRequest {
   }
 };
 
+using HttpFields = std::vector<std::pair<std::string, std::string>>;  // of a header
+
 struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;  // besides the usual ones
+  HttpFields headers;  // besides the usual ones
 };
 
 std::string_view http_reason(int status);
@@ -73,8 +75,6 @@ class Exchange {
   // Runs `work` on the exchange's own sequence: never two at once, and soon. It must not block.
   virtual void post(std::function<void()> work) = 0;
 
-  // One more header of the answer, whatever it will be; before it is begun.
-  virtual void add_header(std::string name, std::string value) = 0;
   // The whole answer. Either this, once, or a stream.
   virtual void respond(HttpResponse response) = 0;
   // Begins an answer of unknown length; the body of `head` is its first piece.
@@ -89,9 +89,14 @@ class Exchange {
   virtual void annotate(Json fields) = 0;
 };
 
-// Answers it; must not block.
-using HttpHandler = std::function<void(std::shared_ptr<Exchange>)>;
-// Looks at a request whose body has not been read yet; an answer given here refuses the body.
-using HttpPrecheck = std::function<std::optional<HttpResponse>(const HttpRequest&)>;
+// What a server of requests asks of who answers them.
+struct HttpCallbacks {
+  // Looks at a request whose body has not been read yet; an answer given here refuses the body.
+  std::function<std::optional<HttpResponse>(const HttpRequest&)> precheck;
+  // More of the header of every answer to it, of refusals for its form too.
+  std::function<HttpFields(const HttpRequest&)> fields;
+  // Answers it; must not block.
+  std::function<void(std::shared_ptr<Exchange>)> handler;
+};
 
 }  // namespace laplace

@@ -59,8 +59,12 @@ bool GenerationCall::commit_session() {
   context_.sessions.commit(std::move(plan_.lease), std::move(record),
                            [call = shared_from_this()](bool saved) {
                              call->exchange_->post([call, saved] {
-                               if (!saved) call->exchange_->annotate({{"session_saved", false}});
-                               call->conclude();
+                               if (saved) return call->conclude();
+                               call->exchange_->annotate({{"session_saved", false}});
+                               call->answer_error(ApiError(
+                                   503, "session", "session_not_saved",
+                                   "the reply could not be saved, so the session stands where it "
+                                   "was; try again"));
                              });
                            });
   return true;

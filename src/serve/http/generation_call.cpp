@@ -114,6 +114,11 @@ Request GenerationCall::engine_request(const PromptPlan& plan) const {
 }
 
 void GenerationCall::start() {
+  if (int64_t(choices_.size()) > context_.backend.most_sequences()) {
+    throw ApiError(400, "prompt", "invalid_value",
+                   cat("the prompts times n are ", choices_.size(), " sequences, but at most ",
+                       context_.backend.most_sequences(), " may run and wait; ask for fewer"));
+  }
   exchange_->on_closed([call = shared_from_this()] { call->cancel(); });
   submitted_ = std::chrono::steady_clock::now();
   try {

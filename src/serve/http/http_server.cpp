@@ -139,13 +139,11 @@ struct HttpServer::Impl {
   bool stopped = false;
 };
 
-HttpServer::HttpServer(const HttpLimits& limits, HttpPrecheck precheck, HttpHandler handler,
-                       AccessCallback access)
+HttpServer::HttpServer(const HttpLimits& limits, HttpCallbacks callbacks, AccessCallback access)
     : impl_(std::make_shared<Impl>(limits.threads)) {
   raise_descriptor_limit();
   impl_->context->limits = limits;
-  impl_->context->precheck = std::move(precheck);
-  impl_->context->handler = std::move(handler);
+  impl_->context->callbacks = std::move(callbacks);
   impl_->context->access = std::move(access);
 }
 

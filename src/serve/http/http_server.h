@@ -42,8 +42,7 @@ using AccessCallback = std::function<void(const HttpRequest&, const AccessRecord
 class HttpServer {
  public:
   // `access` is called once for every request whose header was understood; on any I/O thread.
-  HttpServer(const HttpLimits& limits, HttpPrecheck precheck, HttpHandler handler,
-             AccessCallback access);
+  HttpServer(const HttpLimits& limits, HttpCallbacks callbacks, AccessCallback access);
   ~HttpServer();  // stop()
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

@@ -29,12 +29,6 @@ class Connection::Reply : public Exchange, public std::enable_shared_from_this<C
     on_strand([](Connection& connection) { connection.give_body_budget(); });
   }
 
-  void add_header(std::string name, std::string value) override {
-    on_strand([name = std::move(name), value = std::move(value)](Connection& connection) {
-      connection.more_headers_ += name + ": " + value + "\r\n";
-    });
-  }
-
   void respond(HttpResponse response) override {
     on_strand([response = std::move(response)](Connection& connection) mutable {
       if (connection.record_.status == 0) connection.send(std::move(response), true);

@@ -70,8 +70,8 @@ Json chat_log_probs(const Tokenizer& tokenizer, std::span<const TokenResult> tok
 void CompletionLogProbs::add(const TokenResult& token) {
   tokens_.push_back(token_text(tokenizer_, token.id));
   log_probs_.push_back(log_prob_json(token.log_prob));
-  offsets_.push_back(offset_);
-  offset_ += std::ranges::count_if(bytes_of(tokenizer_, token.id),
+  offsets_.push_back(offset_ + (decoder_.in_character() ? 1 : 0));
+  offset_ += std::ranges::count_if(decoder_.push(token.id),
                                    [](char c) { return (c & 0xC0) != 0x80; });
   if (std::isnan(token.log_prob)) {
     top_log_probs_.push_back(nullptr);

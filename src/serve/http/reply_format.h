@@ -30,7 +30,8 @@ Json chat_log_probs(const Tokenizer& tokenizer, std::span<const TokenResult> tok
 // {"tokens","token_logprobs","top_logprobs","text_offset"}, token by token.
 class CompletionLogProbs {
  public:
-  CompletionLogProbs(const Tokenizer& tokenizer, int top) : tokenizer_(tokenizer), top_(top) {}
+  CompletionLogProbs(const Tokenizer& tokenizer, int top)
+      : tokenizer_(tokenizer), decoder_(tokenizer), top_(top) {}
 
   void add(const TokenResult& token);
   // What was added since the last call; offsets go on.
@@ -38,8 +39,9 @@ class CompletionLogProbs {
 
  private:
   const Tokenizer& tokenizer_;
+  StreamDecoder decoder_;
   int top_;
-  int64_t offset_ = 0;  // in characters of text: where the next token's begins
+  int64_t offset_ = 0;  // in characters of text: of those that are whole
   Json tokens_ = Json::array(), log_probs_ = Json::array(), top_log_probs_ = Json::array(),
        offsets_ = Json::array();
 };

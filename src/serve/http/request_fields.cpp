@@ -116,7 +116,7 @@ std::string shown(JsonElement element) {
   const auto type = element.type();
   if (type == element_type::INT64) return cat(int64_t(element));
   if (type == element_type::UINT64) return cat(uint64_t(element));
-  if (type == element_type::DOUBLE) return cat(double(element));
+  if (type == element_type::DOUBLE) return to_text(Json(double(element)));
   return std::string(kind_of(element));
 }
 

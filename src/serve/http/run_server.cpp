@@ -106,8 +106,10 @@ void run_server(Backend& backend, SessionManager& sessions, const ServerOptions&
   AccessLog log(options.access_log);
   Service service(backend, sessions, service_options);
   HttpServer server(
-      options.http, [&](const HttpRequest& request) { return service.precheck(request); },
-      [&](std::shared_ptr<Exchange> exchange) { service.handle(std::move(exchange)); },
+      options.http,
+      {.precheck = [&](const HttpRequest& request) { return service.precheck(request); },
+       .fields = [&](const HttpRequest& request) { return service.fields(request); },
+       .handler = [&](std::shared_ptr<Exchange> exchange) { service.handle(std::move(exchange)); }},
       [&](const HttpRequest& request, const AccessRecord& record) {
         service.count(request, record.status, record.dropped);
         log.write(request, record);

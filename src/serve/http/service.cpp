@@ -219,16 +219,8 @@ struct Service::Impl {
     return response;
   }
 
-  void add_cors(const HttpRequest& request, HttpResponse& response) const {
-    if (!cors_allows(request.origin)) return;
-    response.headers.emplace_back("access-control-allow-origin", request.origin);
-    response.headers.emplace_back("access-control-expose-headers", kExposedHeaders);
-    response.headers.emplace_back("vary", "origin");
-  }
-
-  HttpResponse preflight(const HttpRequest& request) const {
+  static HttpResponse preflight(const HttpRequest& request) {
     HttpResponse response{204, "text/plain", "", {}};
-    add_cors(request, response);
     response.headers.emplace_back("access-control-allow-methods", "GET, POST, DELETE");
     // OpenAI's own library adds a dozen of its own. The origin is one that may use the API.
     response.headers.emplace_back("access-control-allow-headers",
@@ -292,26 +284,26 @@ Service::~Service() {
 std::optional<HttpResponse> Service::precheck(const HttpRequest& request) {
   const Match found = match(request.path());
   if (request.method == "OPTIONS" && impl_->cors_allows(request.origin)) {
-    return impl_->preflight(request);
+    return Impl::preflight(request);
   }
   try {
     impl_->check_head(request, found);
   } catch (const ApiError& error) {
-    HttpResponse refusal = Impl::refuse(found, error);
-    impl_->add_cors(request, refusal);
-    return refusal;
+    return Impl::refuse(found, error);
   }
   return std::nullopt;
+}
+
+HttpFields Service::fields(const HttpRequest& request) const {
+  if (!impl_->cors_allows(request.origin)) return {};
+  return {{"access-control-allow-origin", request.origin},
+          {"access-control-expose-headers", kExposedHeaders},
+          {"vary", "origin"}};
 }
 
 void Service::handle(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   const Match found = match(request.path());
-  if (impl_->cors_allows(request.origin)) {
-    exchange->add_header("access-control-allow-origin", request.origin);
-    exchange->add_header("access-control-expose-headers", kExposedHeaders);
-    exchange->add_header("vary", "origin");
-  }
   try {
     const std::string tenant = impl_->check_head(request, found);
     impl_->route(exchange, found, tenant);

@@ -44,6 +44,7 @@ class Service {
 
   // For HttpServer.
   std::optional<HttpResponse> precheck(const HttpRequest& request);
+  HttpFields fields(const HttpRequest& request) const;  // CORS
   void handle(std::shared_ptr<Exchange> exchange);
   void count(const HttpRequest& request, int status, bool dropped);
 

@@ -107,7 +107,9 @@ class DirectoryStore : public StateStore {
     int64_t size = 0;
     const auto beginning = read_first(key, kMaxSessionHeader + 64, &size);
     if (!beginning) return std::nullopt;
-    return peek_session(*beginning, size, source(key));
+    SessionInfo info = peek_session(*beginning, size, source(key));
+    info.name = key.name;  // a copy's header has the name of what it was copied from
+    return info;
   }
 
   void write(const StoreLock&, const SessionKey& key, const SessionInfo&,

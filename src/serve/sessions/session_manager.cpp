@@ -216,6 +216,7 @@ SessionManager::ForkResult SessionManager::fork(const SessionKey& key,
     if (!from->refusal().empty()) fail_input(from->refusal());
     return ForkResult::kNotFound;
   }
+  if (new_name == key.name) return ForkResult::kExists;
   auto to = acquire(new_key);
   if (to == nullptr) return ForkResult::kBusy;
   if (to->record() != nullptr || !to->refusal().empty()) return ForkResult::kExists;

@@ -87,7 +87,7 @@ struct Kernels {
   // y [n] = SiLU( sum_j weight[j][n] * inputs[j][n] ), j = 0 .. taps - 1
   void (*conv)(const float* const* inputs, const float* weight, int64_t taps, int64_t n, float* y);
   void (*gla)(const GlaArgs& args);
-  float (*largest)(const float* x, int64_t n);
+  float (*largest)(const float* x, int64_t n);  // NaN where one is, and beside both infinities
   // scores = (x - shift) scale, weights = exp(scores); exp of less than -87 is 0
   void (*soften)(const float* x, int64_t n, float shift, float scale, float* scores,
                  float* weights);

@@ -115,17 +115,22 @@ void gla(const GlaArgs& a) {
 
 float largest(const float* x, int64_t n) {
   Floats best = splat<Floats>(-__builtin_inff());
+  Floats seen{};  // a comparison passes over NaN, a sum does not
   int64_t j = 0;
   for (; j + kLanes <= n; j += kLanes) {
     const Floats v = load<Floats>(x + j);
     best = v > best ? v : best;
+    seen += v;
   }
   float lanes[kLanes];
   store(lanes, best);
-  float out = lanes[0];
+  float out = lanes[0], total = sum(seen);
   for (int i = 1; i < kLanes; ++i) out = lanes[i] > out ? lanes[i] : out;
-  for (; j < n; ++j) out = x[j] > out ? x[j] : out;
-  return out;
+  for (; j < n; ++j) {
+    out = x[j] > out ? x[j] : out;
+    total += x[j];
+  }
+  return total != total ? total : out;
 }
 
 void soften(const float* x, int64_t n, float shift, float scale, float* scores, float* weights) {
