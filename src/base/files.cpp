@@ -2,6 +2,7 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -125,8 +126,21 @@ void AtomicFile::commit() {
   fsync_directory(parent_of(path_));
 }
 
+FileLock::FileLock(const Path& path, const std::string& taken)
+    : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+  if (descriptor_ < 0) fail_errno(cat("cannot write ", path.string()));
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(descriptor_);
+    fail_input(taken);
+  }
+}
+
+FileLock::~FileLock() { ::close(descriptor_); }
+
+// A hidden name, for `path`.tmp may be a directory of the user's.
 AtomicDirectory::AtomicDirectory(const Path& path)
-    : path_(path), temporary_(path.string() + ".tmp") {
+    : path_(path),
+      temporary_(parent_of(path) / cat(".", path.filename().string(), ".tmp")) {
   std::error_code code;
   std::filesystem::remove_all(temporary_, code);
   std::filesystem::create_directories(temporary_, code);

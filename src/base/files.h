@@ -48,7 +48,20 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
-// A directory that is filled under the name `<path>.tmp` and appears under `path` at commit().
+// Held by one process at a time, as long as it lives. Throws Error(kBadInput) with `taken` where
+// another holds it; file systems without locks give it to everybody.
+class FileLock {
+ public:
+  FileLock(const Path& path, const std::string& taken);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
+// A directory that is filled under a hidden name beside it and appears under `path` at commit().
 // The files inside must be synced by whoever writes them (AtomicFile does). A left-over temporary
 // directory of an earlier, killed run is removed first. Destroyed without commit, it is removed.
 class AtomicDirectory {

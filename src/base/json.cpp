@@ -119,8 +119,7 @@ const Json& JsonFields::any(const std::string& name) {
 void JsonFields::finish() const {
   for (const auto& [name, value] : object_.items()) {
     if (std::find(known_.begin(), known_.end(), name) == known_.end()) {
-      fail_input(source_, " has the unknown field ", quoted(name), did_you_mean(name, known_),
-                 " Remove it or correct its name");
+      fail_input(source_, " has the unknown field ", quoted(name), remove_or_correct(name, known_));
     }
   }
 }

@@ -105,4 +105,9 @@ std::string did_you_mean(std::string_view name, std::span<const std::string> can
   return near.empty() ? "" : cat(", did you mean ", quoted(near), "?");
 }
 
+std::string remove_or_correct(std::string_view name, std::span<const std::string> candidates) {
+  const std::string hint = did_you_mean(name, candidates);
+  return hint + (hint.empty() ? "; remove it" : " Remove it") + " or correct its name";
+}
+
 }  // namespace laplace

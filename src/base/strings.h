@@ -48,5 +48,7 @@ constexpr uint64_t fnv1a(std::string_view bytes, uint64_t hash = 0xCBF29CE484222
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 // ", did you mean \"x\"?" for the nearest candidate, "" when none is near.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
+// The same, and the end of an error's sentence about a name that is not known.
+std::string remove_or_correct(std::string_view name, std::span<const std::string> candidates);
 
 }  // namespace laplace

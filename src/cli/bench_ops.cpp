@@ -209,10 +209,16 @@ void add_bench_ops(CLI::App& bench) {
   app->add_option("--config", options->config, "A model's config.json, for the shapes")
       ->required()
       ->type_name("FILE");
-  app->add_option("--seq-length", options->seq_length, "Tokens of a row")->capture_default_str();
-  app->add_option("--batch", options->batch, "Rows")->capture_default_str();
+  app->add_option("--seq-length", options->seq_length, "Tokens of a row")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app->add_option("--batch", options->batch, "Rows")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app->add_option("--dtype", options->dtype, "auto, float32 or bfloat16")->capture_default_str();
-  app->add_option("--rounds", options->rounds, "How often")->capture_default_str();
+  app->add_option("--rounds", options->rounds, "How often")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app->add_flag("--json", options->json, "Print one JSON object");
   app->callback([options] { run(*options); });
 }

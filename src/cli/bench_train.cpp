@@ -158,15 +158,24 @@ void add_bench_train(CLI::App& bench) {
   app->add_option("--config", options->config, "A model's config.json")
       ->required()
       ->type_name("FILE");
-  app->add_option("--seq-length", options->seq_length, "Tokens of a row")->capture_default_str();
-  app->add_option("--micro-batch", options->micro_batch, "Rows at once")->capture_default_str();
+  app->add_option("--seq-length", options->seq_length, "Tokens of a row")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app->add_option("--micro-batch", options->micro_batch, "Rows at once")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app->add_option("--dtype", options->dtype, "auto, float32 or bfloat16")->capture_default_str();
-  app->add_option("--recompute", options->recompute, "none or layer")->capture_default_str();
+  app->add_option("--recompute", options->recompute, "none or layer")
+      ->check(CLI::IsMember({"none", "layer"}))
+      ->capture_default_str();
   app->add_option("--newton-schulz", options->newton_schulz, "Muon's coefficients")
       ->capture_default_str();
   app->add_option("--step-tokens", options->step_tokens, "Tokens of an optimiser step")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app->add_option("--rounds", options->rounds, "How often")->capture_default_str();
+  app->add_option("--rounds", options->rounds, "How often")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app->add_flag("--json", options->json, "Print one JSON object");
   app->callback([options] { run(*options); });
   add_bench_ops(bench);

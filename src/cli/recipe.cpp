@@ -33,12 +33,20 @@ std::vector<std::string> flags_of(const std::string& file, const CLI::App& verb)
   for (const TomlItem& item : read_flat_toml(read_file(file, uint64_t{1} << 20), file)) {
     const std::string name = flag_name(item.key);
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      fail_input(file, " has the unknown key ", quoted(item.key), did_you_mean(name, known),
-                 " Remove it or correct its name");
+      fail_input(file, " has the unknown key ", quoted(item.key), remove_or_correct(name, known));
     }
     flags.push_back("--" + name + "=" + item.value);
   }
   return flags;
+}
+
+// A length of the run on the command line takes the place of the recipe's, of whatever kind.
+void keep_one_budget(const std::vector<std::string>& arguments, std::vector<std::string>& flags) {
+  const auto is_budget = [](const std::string& argument) {
+    const std::string name = argument.substr(0, argument.find('='));
+    return name == "--steps" || name == "--minutes" || name == "--tokens";
+  };
+  if (std::ranges::any_of(arguments, is_budget)) std::erase_if(flags, is_budget);
 }
 
 }  // namespace
@@ -67,6 +75,7 @@ std::vector<std::string> expand_recipe(std::vector<std::string> arguments, const
     flags.insert(flags.end(), more.begin(), more.end());
     arguments.erase(arguments.begin() + ptrdiff_t(i), arguments.begin() + ptrdiff_t(i + taken));
   }
+  keep_one_budget(arguments, flags);
   arguments.insert(arguments.begin() + ptrdiff_t(behind_verb), flags.begin(), flags.end());
   return arguments;
 }

@@ -197,7 +197,7 @@ std::vector<TokenId> read_ids(std::string_view line, const std::string& where) {
 
 std::vector<TokenId> read_json_ids(std::string_view line, const std::string& where) {
   if (line.find_first_not_of(" \t\r") == std::string_view::npos) return {};
-  const Json list = parse_json(line, where);
+  const Json list = parse_json(line, where, {uint64_t{4} << 30, 4});
   if (!list.is_array()) fail_input(where, " is not a JSON list; give lists of ids, one a line");
   std::vector<TokenId> ids;
   for (const Json& id : list) {

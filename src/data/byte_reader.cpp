@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/process.h"
 
 namespace laplace {
 
@@ -47,6 +48,7 @@ class FileReader : public ByteReader {
         if (on_bytes_) on_bytes_(got);
         return static_cast<size_t>(got);
       }
+      if (errno == EINTR && stop_requested()) fail("stopped; nothing was written");
       if (errno != EINTR) {
         fail_input("cannot read ", name_, ": ", std::strerror(errno), "; check the file");
       }

@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/strings.h"
+#include "base/xxh64.h"
 
 namespace laplace {
 
@@ -85,6 +87,11 @@ TokenStream::TokenStream(const Path& directory, std::string_view split, int64_t 
   info_ = load_dataset_info(directory);
   if (info_) {
     end_of_text_ = static_cast<int32_t>(info_->end_of_text);
+    if (info_->vocab_size > vocab_size) {
+      fail_input((directory / kDatasetFile).string(), " is of a tokenizer with ", info_->vocab_size,
+                 " tokens, more than the model's vocab_size ", vocab_size,
+                 "; take a config with at least as many, or prepare the data with a smaller one");
+    }
   } else {
     log_warning(directory.string(), " has no ", kDatasetFile, "; taking its tokens as GPT-2's");
   }
@@ -98,6 +105,23 @@ TokenStream::TokenStream(const Path& directory, std::string_view split, int64_t 
                split, " tokens, but the shards hold ", tokens(),
                "; restore the missing shards or prepare the data again");
   }
+}
+
+std::string TokenStream::fingerprint() const {
+  constexpr int64_t kSample = 4096;
+  uint64_t hash = 0;
+  std::vector<int32_t> ids;
+  for (const ShardReader& shard : shards_) {
+    const int64_t count = std::min(shard.tokens(), kSample);
+    ids.assign(1, int32_t(shard.tokens() % INT32_MAX));
+    for (const int64_t part : {0, 1, 2}) {
+      const size_t end = ids.size();
+      ids.resize(end + size_t(count));
+      shard.read((shard.tokens() - count) / 2 * part, std::span(ids).subspan(end));
+    }
+    hash = xxh64(std::as_bytes(std::span(ids)), hash);
+  }
+  return strf("%016llx", static_cast<unsigned long long>(hash));
 }
 
 void TokenStream::read(int64_t begin, std::span<int32_t> out) const {

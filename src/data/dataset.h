@@ -52,6 +52,8 @@ class TokenStream {
   TokenStream(const Path& directory, std::string_view split, int64_t vocab_size);
 
   int64_t tokens() const { return starts_.back(); }
+  // Tells other tokens apart, by the shards' sizes and samples of each; not every change of a few.
+  std::string fingerprint() const;
   int64_t shards() const { return static_cast<int64_t>(shards_.size()); }
   int32_t end_of_text() const { return end_of_text_; }
   // Bytes of the text behind the tokens, 0 where dataset.json is missing.

@@ -66,6 +66,10 @@ void add_directory(const fs::path& directory, InputFormat format, std::vector<In
       continue;
     }
     std::error_code unreadable;  // a broken link is no regular file
+    if (entry->is_symlink(unreadable) && entry->is_directory(unreadable)) {
+      log_warning("passing over ", entry->path().string(),
+                  ", a link to a directory; name it with --input if it is meant");
+    }
     if (!entry->is_regular_file(unreadable)) continue;
     refuse_parquet(entry->path());
     const std::string ending = content_ending(entry->path());

@@ -41,6 +41,7 @@ class Loader {
   int64_t length() const { return length_; }
   const TokenStream& stream() const { return stream_; }
   int64_t tokens() const { return stream_.tokens(); }
+  std::string fingerprint() const { return stream_.fingerprint(); }
   int64_t text_bytes() const { return stream_.text_bytes(); }
   int32_t end_of_text() const { return stream_.end_of_text(); }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "data/dataset.h"
+#include "text/tokenizer.h"
 
 namespace laplace {
 
@@ -25,13 +26,21 @@ Entry kind_of(const std::string& name) {
   return split && name.ends_with(".bin") ? Entry::kData : Entry::kForeign;
 }
 
+bool is_tokenizer(const Path& directory, uint64_t fingerprint) {
+  try {
+    return Tokenizer::open(directory).fingerprint() == fingerprint;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // The true place of the directory: behind links, without a slash at the end.
 Path resolved(const Path& path) {
   const Path whole = fs::weakly_canonical(fs::absolute(path));
   return whole.has_filename() ? whole : whole.parent_path();
 }
 
-Path checked(const Path& given, bool overwrite) {
+Path checked(const Path& given, bool overwrite, uint64_t tokenizer) {
   Path path = resolved(given);
   if (!fs::exists(path)) return path;
   if (!fs::is_directory(path)) {
@@ -46,6 +55,10 @@ Path checked(const Path& given, bool overwrite) {
                  ", which is no part of a data set; name a new or empty directory with --out");
     }
     has_data = has_data || kind == Entry::kData;
+    if (kind == Entry::kTokenizer && !overwrite && !is_tokenizer(path, tokenizer)) {
+      fail_input(given.string(), " holds another tokenizer than the one in use; name another "
+                 "directory with --out, or replace it with --overwrite");
+    }
   }
   if (has_data && !overwrite) {
     fail_input(given.string(), " holds a data set already; name another directory with --out, or ",
@@ -66,8 +79,8 @@ bool exchange(const Path& temporary, const Path& path) {
 
 }  // namespace
 
-OutputDirectory::OutputDirectory(const Path& path, bool overwrite)
-    : path_(checked(path, overwrite)), directory_(path_) {}
+OutputDirectory::OutputDirectory(const Path& path, bool overwrite, uint64_t tokenizer)
+    : path_(checked(path, overwrite, tokenizer)), directory_(path_) {}
 
 void OutputDirectory::commit() {
   if (!fs::exists(path_)) {

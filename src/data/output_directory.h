@@ -8,9 +8,10 @@ namespace laplace {
 
 class OutputDirectory {
  public:
-  // Refuses a path that holds a data set unless `overwrite`, and always one that holds anything
-  // else, so that a slip of the keyboard removes nothing but data sets.
-  OutputDirectory(const Path& path, bool overwrite);
+  // Refuses a path that holds a data set, or another tokenizer than the one with this fingerprint,
+  // unless `overwrite`, and always one that holds anything else, so that a slip of the keyboard
+  // removes nothing but data sets.
+  OutputDirectory(const Path& path, bool overwrite, uint64_t tokenizer);
 
   // Where the files go until commit(). Destroyed without commit, it is removed and `path` is as it
   // was before.

@@ -141,7 +141,7 @@ PrepareReport prepare_dataset(const PrepareOptions& options) {
   std::unique_ptr<Progress> progress;
   Importer importer(options.import, [&](int64_t bytes) { progress->add(bytes); });
   progress = std::make_unique<Progress>("tokenizing", importer.input_bytes(), "B");
-  OutputDirectory out(options.out, options.overwrite);
+  OutputDirectory out(options.out, options.overwrite, tokenizer.fingerprint());
   Splitter splitter(tokenizer, out.temporary(), options.split);
   PrepareReport report;
   report.files = importer.files();

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "model/xxh64.h"
+#include "base/xxh64.h"
 
 namespace laplace {
 

@@ -43,12 +43,12 @@ void Schedule::validate() const {
   }
   if (total < 1) fail_input("learning-rate schedule: total ", total, " must be at least 1 step");
   if (warmup < 0 || warmup > total) {
-    fail_input("learning-rate schedule: warmup ", warmup, " must lie in 0 to total (", total, ")");
+    fail_input("the warmup takes ", warmup, " steps of ", total, "; take a smaller --warmup");
   }
   if (kind != ScheduleKind::kWarmupStableDecay) return;
   if (decay < 0 || decay > total - warmup) {
-    fail_input("learning-rate schedule: decay ", decay, " must lie in 0 to total - warmup (",
-               total - warmup, ")");
+    fail_input("the decay takes ", decay, " steps, but the warmup leaves ", total - warmup, " of ",
+               total, "; take a smaller --decay or --warmup");
   }
 }
 

@@ -29,23 +29,40 @@ std::vector<int64_t> checkpoint_steps(const Path& run) {
   return steps;
 }
 
-void remove_old(const Path& run, int64_t keep) {
+Path place_of(const Path& run, int64_t step) {
+  return run / kCheckpointsName / checkpoint_name(step);
+}
+
+// Removes what is older than the `keep` newest complete checkpoints up to `newest`, which was just
+// written. Later ones are damaged, or the run would not have gone back behind them: they count as
+// nothing, and stay until the run gets there again.
+void remove_old(const Path& run, int64_t newest, int64_t keep) {
+  if (keep <= 0) return;
   const auto steps = checkpoint_steps(run);
-  if (keep <= 0 || int64_t(steps.size()) <= keep) return;
-  for (size_t i = 0; i + size_t(keep) < steps.size(); ++i) {
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (*step > newest) continue;
+    if (keep > 0) {
+      if (manifest_problem(place_of(run, *step), /*hashes=*/false).empty()) --keep;
+      continue;
+    }
     std::error_code code;
-    std::filesystem::remove_all(run / kCheckpointsName / checkpoint_name(steps[i]), code);
+    std::filesystem::remove_all(place_of(run, *step), code);
     if (code) log_warning("cannot remove an old checkpoint: ", code.message());
   }
 }
 
-// The newest checkpoint whose every byte is what its manifest says; empty when there is none.
+// The newest checkpoint whose every byte is what its manifest says; empty when there is none at
+// all. Refuses where all are damaged: what they still hold is not to be trained over.
 Path newest_sound(const Path& run) {
   const auto steps = checkpoint_steps(run);
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    const Path directory = run / kCheckpointsName / checkpoint_name(*step);
+    const Path directory = place_of(run, *step);
     const std::string problem = manifest_problem(directory, /*hashes=*/true);
     if (problem.empty()) return directory;
+    if (*step == steps.front()) {
+      fail_input(problem, ", and no checkpoint of ", run.string(),
+                 " is sound; restore one, or begin anew with another --out");
+    }
     log_warning(problem, "; falling back to the checkpoint before");
   }
   return {};
@@ -53,8 +70,8 @@ Path newest_sound(const Path& run) {
 
 Json generation_config(const ModelConfig& config) {
   Json json;
-  json["bos_token_id"] = config.bos_token_id;
-  json["eos_token_id"] = config.eos_token_id;
+  if (config.bos_token_id >= 0) json["bos_token_id"] = config.bos_token_id;
+  if (config.eos_token_id >= 0) json["eos_token_id"] = config.eos_token_id;
   json["do_sample"] = true;
   json["temperature"] = 0.8;
   return json;
@@ -74,6 +91,7 @@ Json RunState::to_json() const {
   json["batch"] = batch;
   json["seq_length"] = seq_length;
   json["train_tokens"] = train_tokens;
+  json["data"] = data;
   json["dtype"] = dtype;
   return json;
 }
@@ -92,6 +110,7 @@ RunState RunState::from_json(const Json& json, const std::string& source) {
   state.batch = fields.integer("batch", 1, kMost);
   state.seq_length = fields.integer("seq_length", 1, kMost);
   state.train_tokens = fields.integer("train_tokens", 1, kMost);
+  state.data = fields.text("data", "");  // of older runs it is not known
   state.dtype = fields.text("dtype");
   fields.finish();
   return state;
@@ -104,9 +123,9 @@ void save_checkpoint(const Path& run, const ModelConfig& config, const Path& dat
   std::error_code code;
   std::filesystem::create_directories(checkpoints, code);
   if (code) fail("cannot create the directory ", checkpoints.string(), ": ", code.message());
-  // A damaged checkpoint of the same step (its run fell back to the one before) makes way.
   if (std::filesystem::exists(checkpoints / name)) {
-    if (manifest_problem(checkpoints / name, /*hashes=*/false).empty()) return;
+    if (manifest_problem(checkpoints / name, /*hashes=*/true).empty()) return;  // it is this one
+    // A damaged checkpoint of the same step (its run fell back to the one before) makes way.
     std::filesystem::remove_all(checkpoints / name, code);
   }
   AtomicDirectory directory(checkpoints / name);
@@ -122,7 +141,7 @@ void save_checkpoint(const Path& run, const ModelConfig& config, const Path& dat
   write_manifest(to);
   directory.commit();
   write_file_atomic(checkpoints / kLatestName, name + "\n");
-  remove_old(run, keep);
+  remove_old(run, state.step, keep);
 }
 
 std::optional<RunState> load_checkpoint(const Path& run, const ModelConfig& config,

@@ -32,6 +32,7 @@ struct RunState {
   int64_t batch = 0;
   int64_t seq_length = 0;
   int64_t train_tokens = 0;
+  std::string data;   // TokenStream::fingerprint() of the training split
   std::string dtype;  // of matrix products, "float32" or "bfloat16"
 
   Json to_json() const;

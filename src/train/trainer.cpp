@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/progress.h"
@@ -45,19 +47,31 @@ int64_t steps_of(double share_or_count, int64_t total) {
 }
 
 void check(const TrainOptions& o) {
-  const auto positive = [](const char* flag, double value) {
-    if (!(value > 0)) fail_input("--", flag, " is ", value, ", but must be positive");
+  const auto in_range = [](const char* flag, double value, double low, double high) {
+    if (value >= low && value <= high) return;  // NaN is refused too
+    fail_input("--", flag, " is ", value, ", but must be from ", low, " to ", high);
   };
-  positive("seq-length", double(o.seq_length));
-  positive("batch", double(o.batch));
-  positive("lr", o.lr);
+  constexpr double kMost = 1e15;
+  in_range("seq-length", double(o.seq_length), 1, 1e9);
+  in_range("batch", double(o.batch), 1, 1e9);
+  in_range("steps", double(o.steps), 0, kMost);
+  in_range("tokens", o.tokens, 0, kMost);
+  in_range("minutes", o.minutes, 0, 1e9);
+  in_range("adamw-lr", o.adamw_lr, 0, 1e3);
+  in_range("warmup", o.warmup, 0, kMost);
+  in_range("decay", o.decay, 0, kMost);
+  in_range("min-lr-ratio", o.min_lr_ratio, 0, 1);
+  in_range("val-tokens", o.val_tokens, 0, kMost);
+  in_range("checkpoint-minutes", o.checkpoint_minutes, 0, 1e9);
+  if (!(o.lr > 0 && o.lr <= 1e3)) {
+    fail_input("--lr is ", o.lr, ", but must be above 0 and at most 1000");
+  }
+  (void)parse_schedule(o.schedule);
   if (o.micro_batch < 0 || (o.micro_batch > 0 && o.batch % o.micro_batch != 0)) {
     fail_input("--micro-batch is ", o.micro_batch, ", but must divide --batch (", o.batch, ")");
   }
   const int budgets = (o.steps > 0) + (o.minutes > 0) + (o.tokens > 0);
-  if (budgets != 1 || o.steps < 0 || o.minutes < 0 || o.tokens < 0) {
-    fail_input("give one positive budget: --steps, --minutes or --tokens");
-  }
+  if (budgets != 1) fail_input("give one positive budget: --steps, --minutes or --tokens");
   for (const auto& [flag, value] : {std::pair{"val-every", o.val_every},
                                     {"checkpoint-every", o.checkpoint_every},
                                     {"keep-checkpoints", o.keep_checkpoints}}) {
@@ -83,10 +97,14 @@ class Run {
       validation_ = std::make_unique<SequentialLoader>(options.data, "val", options.seq_length,
                                                        config_.vocab_size);
     }
+    if (!options.resume) refuse_files_of_another_run();
+    resume();
+    (void)schedule(options_.lr);  // refuses before anything is written
     std::error_code code;
     std::filesystem::create_directories(out_, code);
     if (code) fail("cannot create the directory ", out_.string(), ": ", code.message());
-    resume();
+    lock_.emplace(out_ / ".lock", cat("another process trains in ", out_.string(),
+                                      "; choose another --out, or end it first"));
     write_file_atomic(out_ / "recipe.toml", recipe);
     log_ = std::make_unique<RunLog>(out_, state_.step);
   }
@@ -98,6 +116,7 @@ class Run {
   int64_t micro_batch() const {
     return options_.micro_batch > 0 ? options_.micro_batch : options_.batch;
   }
+  void refuse_files_of_another_run() const;
   void resume();
   Schedule schedule(double peak) const;
   double read_and_accumulate();
@@ -114,6 +133,7 @@ class Run {
   std::unique_ptr<SequentialLoader> validation_;
   Learner learner_;
   RunState state_;
+  std::optional<FileLock> lock_;
   std::unique_ptr<RunLog> log_;
   GemmLimit limit_;
   Batch batch_;
@@ -126,12 +146,23 @@ class Run {
   int64_t skips_in_a_row_ = 0;
 };
 
+// A log without a checkpoint, or a recipe that someone wrote by hand.
+void Run::refuse_files_of_another_run() const {
+  for (const char* name : {"recipe.toml", "log.jsonl"}) {
+    if (std::filesystem::exists(out_ / name)) {
+      fail_input(out_.string(), " holds a ", name, ", which would be overwritten; add --resume to go "
+                 "on with that run, or choose another --out");
+    }
+  }
+}
+
 void Run::resume() {
   RunState fresh;
   fresh.seed = options_.seed;
   fresh.batch = options_.batch;
   fresh.seq_length = options_.seq_length;
   fresh.train_tokens = loader_.tokens();
+  fresh.data = loader_.fingerprint();
   fresh.dtype = learner_.model().compute_dtype() == at::kFloat ? "float32" : "bfloat16";
   if (options_.steps > 0) fresh.total_steps = options_.steps;
   if (options_.tokens > 0) {
@@ -154,7 +185,12 @@ void Run::resume() {
   same("--dtype", saved->dtype, fresh.dtype);
   same("--seq-length", saved->seq_length, fresh.seq_length);
   same("a training split of tokens:", saved->train_tokens, fresh.train_tokens);
+  if (!saved->data.empty() && saved->data != fresh.data) {
+    fail_input(out_.string(), " was begun with other data than ", options_.data,
+               "; resume with the same, or choose another --out");
+  }
   state_ = *saved;
+  state_.data = fresh.data;
   if (fresh.total_steps > 0) state_.total_steps = fresh.total_steps;
   seconds_before_ = state_.seconds;
   log_info("resuming after step ", state_.step);
@@ -172,6 +208,10 @@ Schedule Run::schedule(double peak) const {
   s.decay = steps_of(options_.decay, s.total);
   if (options_.minutes > 0) s.warmup = std::max(std::min(kCalibrationSteps, s.total), s.warmup);
   if (!fixed) s.warmup = kCalibrationSteps, s.total = std::max(s.total, kCalibrationSteps);
+  // Of few steps, rounded shares, or the first steps of a time budget, may be more than are left.
+  const bool shares =
+      options_.warmup < 1 && options_.decay < 1 && options_.warmup + options_.decay <= 1;
+  if (options_.minutes > 0 || shares) s.decay = std::min(s.decay, s.total - s.warmup);
   s.validate();
   return s;
 }

@@ -57,6 +57,45 @@ def check_places(program: Program) -> None:
     program.refuse(*program.train_flags("r", threads=100_000), says="--threads")
 
 
+def check_overwriting(program: Program) -> None:
+    """Directories and files that are nobody's but the user's stay what they are."""
+    corpus = program.dir / "corpus.tmp"
+    corpus.mkdir()
+    shutil.copy(program.dir / "text.txt", corpus / "text.txt")
+    prepare = ("data", "prepare", "--tokenizer", "tokenizer", "--val-last-bytes", 5000)
+    program.run(*prepare, "--input", "corpus.tmp", "--out", "corpus")
+    assert (corpus / "text.txt").exists() and (program.dir / "corpus" / "dataset.json").exists()
+    other = program.dir / "other"
+    program.run("tokenizer", "train", "--input", "text.txt", "--vocab-size", 280, "--out", "other")
+    before = (other / "tokenizer.json").read_bytes()
+    program.refuse(*prepare, "--input", "text.txt", "--out", "other", says="another tokenizer")
+    assert (other / "tokenizer.json").read_bytes() == before
+    (program.dir / "linked").mkdir()
+    (program.dir / "linked" / "more").symlink_to(corpus)
+    shutil.copy(program.dir / "text.txt", program.dir / "linked" / "a.txt")
+    done = program.run(*prepare, "--input", "linked", "--out", "from-links")
+    assert b"linked/more, a link to a directory" in done.stderr, done.stderr
+
+
+def check_data(program: Program) -> None:
+    """A vocabulary that is too small, and other data, are refused at the start."""
+    small = json.loads((program.dir / "config.json").read_text()) | {"vocab_size": 299, "bos_token_id": 298, "eos_token_id": 298}
+    (program.dir / "small.json").write_text(json.dumps(small))
+    program.refuse(*program.train_flags("small", config="small.json"), says="vocab_size 299")
+    assert not (program.dir / "small").exists()
+    lines = (program.dir / "text.txt").read_text().split("\n")
+    (program.dir / "a.txt").write_text("\n".join(lines[:2000]))
+    (program.dir / "b.txt").write_text("\n".join(lines[2000:]))
+    for name, order in (("ab", ("a.txt", "b.txt")), ("ba", ("b.txt", "a.txt"))):
+        program.run("data", "prepare", "--tokenizer", "tokenizer", "--input", *order, "--out", name, "--val-fraction", 0)
+    program.run(*program.train_flags("on-ab", data="ab", steps=2))
+    program.refuse(*program.train_flags("on-ab", data="ba", steps=3), "--resume", says="other data")
+    program.run(*program.train_flags("on-ab", data="ab", steps=3), "--resume")
+    (program.dir / "minutes.toml").write_text('minutes = 1\nconfig = "config.json"\n')
+    program.run("train", "--recipe", "minutes.toml", "--data", "ab", "--out", "by-steps", "--steps", 2, "--seq-length", 32,
+                "--batch", 4, "--threads", 1)
+
+
 def check_paths(program: Program) -> None:
     """A run's own recipe opens what its flags did, whatever is in the names."""
     for name in ('q"uote', "back\\slash", "ha #sh", "com,ma", "eq=ual", " space ", "ü ñ 漢", "007", "1e5", "true",
@@ -139,7 +178,8 @@ def main() -> None:
         program = Program(sys.argv[1], directory)
         program.prepare()
         program.run(*program.train_flags("run", steps=3))
-        for check in (check_outputs, check_places, check_paths, check_recipes, check_texts):
+        for check in (check_outputs, check_places, check_overwriting, check_data, check_paths, check_recipes,
+                      check_texts):
             check(program)
             print(check.__name__, "passed")
 

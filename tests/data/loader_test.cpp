@@ -148,6 +148,12 @@ TEST_F(LoaderTest, ExactMultipleHasNoEmptyWindow) {
 
 TEST_F(LoaderTest, RefusesTokensBeyondTheVocabulary) {
   make(200, 70);
+  expect_bad_input([&] { Loader(scratch_.path(), "train", 10, 1, 150); },
+                   {"dataset.json", "vocab_size 150"});
+  // And where dataset.json does not know.
+  DatasetInfo info = *load_dataset_info(scratch_.path());
+  info.vocab_size = 150;
+  save_dataset_info(scratch_.path(), info);
   const Loader loader(scratch_.path(), "train", 10, 1, 150);
   Batch batch;
   expect_bad_input([&] { loader.fill(0, loader.samples_per_epoch(), batch); },

@@ -72,7 +72,7 @@ class PrepareTest : public testing::Test {
     } else {
       EXPECT_EQ(files(), before);
     }
-    EXPECT_FALSE(std::filesystem::exists(scratch_ / "out.tmp"));
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / ".out.tmp"));
     EXPECT_FALSE(std::filesystem::exists(scratch_ / "out.old"));
   }
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "../server/memory_server.h"
-#include "model/xxh64.h"
+#include "base/xxh64.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 

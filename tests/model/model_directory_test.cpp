@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "model/parameters.h"
 #include "model/weight_files.h"
-#include "model/xxh64.h"
+#include "base/xxh64.h"
 #include "support/golden.h"
 #include "support/scratch.h"
 

@@ -91,6 +91,60 @@ TEST(Checkpoint, FallsBackFromFlippedBits) {
   EXPECT_EQ(logged_losses(options.out), losses);
 }
 
+// Cuts the weights of a checkpoint short.
+void damage(const TrainOptions& options, int64_t step) {
+  std::filesystem::resize_file(
+      Path(options.out) / kCheckpointsName / checkpoint_name(step) / "model.safetensors", 1000);
+}
+
+TEST(Checkpoint, FlippedBitsAreRepairedByTheRunThatGetsThereAgain) {
+  const ScratchDirectory scratch;
+  TrainOptions options = tiny_training(scratch);
+  train(options, "");
+  const Path newest = Path(options.out) / kCheckpointsName / checkpoint_name(12);
+  std::string bytes = read_file(newest / "model.safetensors");
+  bytes[bytes.size() / 2] ^= 1;
+  write_file_atomic(newest / "model.safetensors", bytes);
+  ASSERT_NE(manifest_problem(newest, true), "");
+  options.resume = true;
+  train(options, "");
+  EXPECT_EQ(manifest_problem(newest, true), "");
+}
+
+// Damaged checkpoints do not count among those that are kept, nor drive out the one just written.
+TEST(Checkpoint, DamagedOnesDriveOutNone) {
+  for (const int64_t keep : {1, 2}) {
+    const ScratchDirectory scratch;
+    TrainOptions options = tiny_training(scratch);
+    options.keep_checkpoints = 3;
+    train(options, "");
+    damage(options, 12);
+    damage(options, 8);
+    options.resume = true;
+    options.steps = 6;
+    options.checkpoint_every = 1;
+    options.keep_checkpoints = keep;
+    train(options, "");
+    EXPECT_EQ(open_model_directory(options.out).filename(), checkpoint_name(6));
+    const Path checkpoints = Path(options.out) / kCheckpointsName;
+    EXPECT_EQ(std::filesystem::exists(checkpoints / checkpoint_name(5)), keep == 2);
+    EXPECT_FALSE(std::filesystem::exists(checkpoints / checkpoint_name(4)));
+  }
+}
+
+TEST(Checkpoint, RefusesToTrainOverDamagedOnes) {
+  const ScratchDirectory scratch;
+  TrainOptions options = tiny_training(scratch);
+  options.keep_checkpoints = 2;
+  train(options, "");
+  const std::vector<double> losses = logged_losses(options.out);
+  damage(options, 12);
+  damage(options, 8);
+  options.resume = true;
+  EXPECT_THAT(refusal([&] { train(options, ""); }), HasSubstr("no checkpoint of"));
+  EXPECT_EQ(logged_losses(options.out), losses);
+}
+
 TEST(Checkpoint, KeepsTheNewest) {
   const ScratchDirectory scratch;
   TrainOptions options = tiny_training(scratch);
@@ -124,6 +178,40 @@ TEST(Checkpoint, RefusesWhatIsNotThisRun) {
   write_file_atomic(scratch / "other.json", to_text(config));
   other.config = (scratch / "other.json").string();
   EXPECT_THAT(refusal([&] { train(other, ""); }), HasSubstr("config"));
+}
+
+// The shares of the schedule are of steps that are known only once the machine's speed is.
+TEST(Train, ATimeBudgetOfFewStepsHasRoomForItsDecay) {
+  const ScratchDirectory scratch;
+  TrainOptions options = tiny_training(scratch);
+  options.steps = 0;
+  options.minutes = 0.001;
+  options.schedule = "wsd";
+  options.warmup = 0.05;
+  options.decay = 0.9;
+  EXPECT_GE(train(options, "").steps, 16);
+}
+
+TEST(Train, RefusesBeforeAnythingIsWritten) {
+  const ScratchDirectory scratch;
+  TrainOptions options = tiny_training(scratch);
+  TrainOptions bad = options;
+  bad.schedule = "cosin";
+  EXPECT_THAT(refusal([&] { train(bad, ""); }), HasSubstr("cosine"));
+  bad = options;
+  bad.schedule = "wsd";
+  bad.warmup = 10;
+  bad.decay = 10;
+  EXPECT_THAT(refusal([&] { train(bad, ""); }), HasSubstr("--decay"));
+  EXPECT_FALSE(std::filesystem::exists(options.out));
+  std::filesystem::create_directories(options.out);
+  write_file_atomic(Path(options.out) / "recipe.toml", "# mine\n");
+  EXPECT_THAT(refusal([&] { train(options, ""); }), HasSubstr("recipe.toml"));
+  EXPECT_EQ(read_file(Path(options.out) / "recipe.toml"), "# mine\n");
+  const FileLock lock(Path(options.out) / ".lock", "");
+  options.resume = true;
+  EXPECT_THAT(refusal([&] { train(options, ""); }), HasSubstr("another process"));
+  EXPECT_EQ(read_file(Path(options.out) / "recipe.toml"), "# mine\n");
 }
 
 TEST(Train, RefusesSettingsThatMakeNoSense) {

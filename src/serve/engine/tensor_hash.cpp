@@ -2,7 +2,7 @@
 #include "serve/engine/tensor_hash.h"
 
 #include "base/strings.h"
-#include "model/xxh64.h"
+#include "base/xxh64.h"
 
 namespace laplace {
 

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "model/xxh64.h"
+#include "base/xxh64.h"
 #include "serve/sessions/state_store.h"
 
 namespace laplace {

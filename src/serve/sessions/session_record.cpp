@@ -11,7 +11,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "model/xxh64.h"
+#include "base/xxh64.h"
 
 namespace laplace {
 

@@ -1,5 +1,5 @@
 // See xxh64.h. Step numbers are those of the specification, section "XXH64 algorithm description".
-#include "model/xxh64.h"
+#include "base/xxh64.h"
 
 #include <array>
 #include <bit>
