@@ -139,8 +139,7 @@ FileLock::~FileLock() { ::close(descriptor_); }
 
 // A hidden name, for `path`.tmp may be a directory of the user's.
 AtomicDirectory::AtomicDirectory(const Path& path)
-    : path_(path),
-      temporary_(parent_of(path) / cat(".", path.filename().string(), ".tmp")) {
+    : path_(path), temporary_(parent_of(path) / cat(".", path.filename().string(), ".tmp")) {
   std::error_code code;
   std::filesystem::remove_all(temporary_, code);
   std::filesystem::create_directories(temporary_, code);

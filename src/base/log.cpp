@@ -43,7 +43,13 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 
 void log_message(LogLevel level, std::string_view message) {
-  logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+  // One line, whatever a damaged file or a client had in it; a terminal obeys nothing of it.
+  std::string line;
+  for (const unsigned char c : message) {
+    const bool control = c < 0x20 || c == 0x7f;
+    line += control ? strf("\\x%02x", c) : std::string(1, char(c));
+  }
+  logger().log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
 }  // namespace laplace

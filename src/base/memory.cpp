@@ -25,8 +25,8 @@ constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
 struct GroupFiles {
   const char *root, *limit, *used, *inactive, *active;
 };
-constexpr GroupFiles kVersion2 = {"/sys/fs/cgroup", "memory.max", "memory.current",
-                                  "inactive_file", "active_file"};
+constexpr GroupFiles kVersion2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file",
+                                  "active_file"};
 constexpr GroupFiles kVersion1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
                                   "memory.usage_in_bytes", "total_inactive_file",
                                   "total_active_file"};

@@ -101,7 +101,8 @@ void add_steps(const std::vector<TimedStep>& steps, StepTime time, Json& figures
 
 void bench_arrivals(const BenchOptions& options) {
   if (options.fixed_rounds > 0 && options.load.output_tokens < 2) {
-    fail_input("--output is 1, but must be at least 2 with --fixed-rounds: a prompt ends in the first");
+    fail_input(
+        "--output is 1, but must be at least 2 with --fixed-rounds: a prompt ends in the first");
   }
   const Bench bench = open_bench(options, options.slots, true);
   const LoadResult result = run_load(*bench.engine, options.load);

@@ -56,7 +56,8 @@ Path checked(const Path& given, bool overwrite, uint64_t tokenizer) {
     }
     has_data = has_data || kind == Entry::kData;
     if (kind == Entry::kTokenizer && !overwrite && !is_tokenizer(path, tokenizer)) {
-      fail_input(given.string(), " holds another tokenizer than the one in use; name another "
+      fail_input(given.string(),
+                 " holds another tokenizer than the one in use; name another "
                  "directory with --out, or replace it with --overwrite");
     }
   }

@@ -171,7 +171,7 @@ void NewtonSchulz::direct_step(const std::array<double, 3>& step, const at::Tens
   const auto& [a, b, c] = step;
   const int64_t side = std::min(x.size(0), x.size(1));
   const at::Tensor gram = square(0, side), polynomial = square(1, side);
-  gram_of(x, gram);                                          // A = X Xᵀ
+  gram_of(x, gram);                                       // A = X Xᵀ
   symmetric_product(gram, gram, polynomial, gram, b, c);  // B = b A + c A A
   if (is_tall(x)) {
     at::addmm_out(next, x, x, polynomial, a, 1);  // X = a X + X B

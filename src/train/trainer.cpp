@@ -150,7 +150,8 @@ class Run {
 void Run::refuse_files_of_another_run() const {
   for (const char* name : {"recipe.toml", "log.jsonl"}) {
     if (std::filesystem::exists(out_ / name)) {
-      fail_input(out_.string(), " holds a ", name, ", which would be overwritten; add --resume to go "
+      fail_input(out_.string(), " holds a ", name,
+                 ", which would be overwritten; add --resume to go "
                  "on with that run, or choose another --out");
     }
   }

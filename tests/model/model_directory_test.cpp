@@ -10,9 +10,9 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/xxh64.h"
 #include "model/parameters.h"
 #include "model/weight_files.h"
-#include "base/xxh64.h"
 #include "support/golden.h"
 #include "support/scratch.h"
 

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cmath>
+
 #include "ops/gla_chunk/gla_chunk.h"
 #include "ops/gla_output/gla_output.h"
 #include "ops/layer_norm/layer_norm.h"
@@ -103,6 +105,22 @@ TEST(LinearCrossEntropy, BlocksGiveWhatTheWholeGives) {
   // A float32 product over 40,000 columns alone is off by 2e-4.
   EXPECT_LT(max_error(got[0], want[0]), 5e-4);
   EXPECT_LT(max_error(got[1], want[1]), 5e-4);
+}
+
+// A maximum and a clamp pass over NaN; a loss must not.
+TEST(LinearCrossEntropy, NaNAndInfinityReachTheLoss) {
+  for (const float bad : {NAN, INFINITY}) {
+    for (const int64_t column : {0, 40, 66}) {
+      const at::Tensor x = at::ones({3, 2}).requires_grad_(),
+                       target = at::tensor({1, 2, 3}).to(at::kLong);
+      at::Tensor w = at::rand({67, 2});
+      w.select(0, column).fill_(bad);
+      const at::Tensor loss = ops::linear_cross_entropy(x, w.requires_grad_(), target);
+      EXPECT_TRUE(std::isnan(loss.item<double>())) << bad << " at " << column;
+      const auto gradient = torch::autograd::grad({loss}, {x});
+      EXPECT_TRUE(gradient[0].isnan().any().item<bool>());
+    }
+  }
 }
 
 TEST(Operators, FloatWeightsWithBfloatActivations) {

@@ -24,12 +24,15 @@ using boost::asio::ip::tcp;
 class HttpServerTest : public ::testing::Test {
  protected:
   HttpServerTest()
-      : server_(
-            HttpLimits{},
-            {.precheck = [](const HttpRequest&) { return std::nullopt; },
-             .fields = [](const HttpRequest&) { return HttpFields{{"x-kind", "test"}}; },
-             .handler = [this](std::shared_ptr<Exchange> exchange) { handler_(std::move(exchange)); }},
-            [](const HttpRequest&, const AccessRecord&) {}),
+      : server_(HttpLimits{},
+                {.precheck = [](const HttpRequest&) { return std::nullopt; },
+                 .fields =
+                     [](const HttpRequest&) {
+                       return HttpFields{{"x-kind", "test"}};
+                     },
+                 .handler =
+                     [this](std::shared_ptr<Exchange> exchange) { handler_(std::move(exchange)); }},
+                [](const HttpRequest&, const AccessRecord&) {}),
         port_(server_.listen("127.0.0.1", 0)) {}
 
   // A client that has asked for "/" and waits.

@@ -44,7 +44,7 @@ HWY_INLINE void backward_row(const LayerNormRows<X, Y>& a, int64_t row, float* d
   const Y* const dy = a.dy + row * a.D;
   X* const dx = a.dx + row * a.D;
   const Vec m = splat(a.mean[row]), r = splat(a.rstd[row]);
-  Vec sums[2];  // of du, and of du u
+  Vec sums[2];                                            // of du, and of du u
   sum_over<2>(D, sums, [&](size_t i, size_t n, Vec* s) {  // behind the end dy is zero
     const Vec u = hn::Mul(hn::Sub(load(x + i, n), m), r);
     const Vec g = load(dy + i, n);

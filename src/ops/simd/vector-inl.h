@@ -90,9 +90,9 @@ HWY_INLINE Vec first_lanes(Vec v, size_t n) {
   return hn::IfThenElseZero(hn::FirstN(F32(), n), v);
 }
 
-// The sums over i < n of kSums terms a lane: add(i, left, sums) adds those of the lanes from i on, of
-// which `left` are wanted. Four vectors of sums in turn, so that an addition does not wait for the
-// one before; they are added in a fixed order.
+// The sums over i < n of kSums terms a lane: add(i, left, sums) adds those of the lanes from i on,
+// of which `left` are wanted. Four vectors of sums in turn, so that an addition does not wait for
+// the one before; they are added in a fixed order.
 template <int kSums, class Add>
 HWY_INLINE void sum_over(size_t n, Vec* sums, const Add& add) {
   constexpr size_t kTurns = 4;

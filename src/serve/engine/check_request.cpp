@@ -37,7 +37,8 @@ void check_allowed(const EngineModel& model, const Request& request) {
   };
   if (request.allowed_ids.empty()) {
     // As many ids must be listed as there are before it can be all of them.
-    if (request.min_tokens == 0 || int64_t(request.stop_token_ids.size()) + 1 < model.num_ids()) return;
+    if (request.min_tokens == 0 || int64_t(request.stop_token_ids.size()) + 1 < model.num_ids())
+      return;
     for (TokenId id = 0; id < model.num_ids(); ++id) {
       if (!banned_early(id)) return;
     }

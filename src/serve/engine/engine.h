@@ -120,8 +120,8 @@ class Engine {
 
   // Queues the request. Throws Error(kBadInput) in one sentence for ids outside the vocabulary,
   // nothing to begin from (no prompt and no snapshot), a snapshot of another shape, and values out
-  // of range, and more sequences than ever have room; Refused when the queue is full or the engine is
-  // stopping. `sink` is not called then.
+  // of range, and more sequences than ever have room; Refused when the queue is full or the engine
+  // is stopping. `sink` is not called then.
   RequestId submit(Request request, std::shared_ptr<Sink> sink);
   // Ends it within a step, with FinishReason::kCancelled. An id that is over is no error.
   void cancel(RequestId id);
@@ -133,7 +133,7 @@ class Engine {
 
   const EngineModel& model() const;
   EngineStats stats() const;
-  int64_t slots() const;          // of all replicas
+  int64_t slots() const;           // of all replicas
   int64_t most_sequences() const;  // that may be in slots or wait
   int64_t bytes_per_sequence() const;
   // "bfloat16 on cpu (avx2), 2 threads": for logs and /version.

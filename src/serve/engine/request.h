@@ -38,14 +38,14 @@ struct TokenResult {
 inline constexpr int kMaxTopLogProbs = 20;
 
 struct Request {
-  std::vector<TokenId> prompt;                        // fed after `from`
-  std::shared_ptr<const SequenceSnapshot> from;       // null: a fresh sequence
-  SamplingParams sampling;                            // index i of n draws with seed + i
-  int64_t max_tokens = 256;                           // 0: the prompt is fed and nothing generated
-  int64_t min_tokens = 0;                             // nothing ends it before: no end of text, stop token
-                                                      // or stop string
-  bool ignore_end_of_text = false;                    // end of text is a token like any other
-  std::vector<TokenId> stop_token_ids;                // end the generation; not part of it
+  std::vector<TokenId> prompt;                   // fed after `from`
+  std::shared_ptr<const SequenceSnapshot> from;  // null: a fresh sequence
+  SamplingParams sampling;                       // index i of n draws with seed + i
+  int64_t max_tokens = 256;                      // 0: the prompt is fed and nothing generated
+  int64_t min_tokens = 0;               // nothing ends it before: no end of text, stop token
+                                        // or stop string
+  bool ignore_end_of_text = false;      // end of text is a token like any other
+  std::vector<TokenId> stop_token_ids;  // end the generation; not part of it
   std::vector<std::pair<TokenId, float>> logit_bias;  // added to logits, before penalties
   std::vector<TokenId> allowed_ids;                   // only these may be picked; empty: all
   std::vector<std::string> stops;                     // stop strings, also across token borders

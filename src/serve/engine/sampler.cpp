@@ -35,8 +35,8 @@ const cpu::Kernels& kernels() {
 Largest largest_of(std::span<const float> logits, int32_t banned) {
   Largest best;
   const float value = kernels().largest(logits.data(), int64_t(logits.size()));
-  const bool banned_is_less =
-      std::isnan(value) || banned < 0 || size_t(banned) >= logits.size() || logits[size_t(banned)] < value;
+  const bool banned_is_less = std::isnan(value) || banned < 0 || size_t(banned) >= logits.size() ||
+                              logits[size_t(banned)] < value;
   if (banned_is_less) {
     const auto at = std::ranges::find(logits, value);
     if (at != logits.end()) best = {value, int32_t(at - logits.begin())};

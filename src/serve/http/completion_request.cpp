@@ -99,7 +99,8 @@ void read_sampling(RequestFields& fields, SamplingParams& sampling) {
   if (seed && seed->is_uint64()) {  // all 64 bits, as what we print
     sampling.seed = uint64_t(*seed);
   } else if (seed) {
-    sampling.seed = uint64_t(integer_of(*seed, "seed", std::numeric_limits<int64_t>::min(), kLargest));
+    sampling.seed =
+        uint64_t(integer_of(*seed, "seed", std::numeric_limits<int64_t>::min(), kLargest));
   } else {
     randombytes_buf(&sampling.seed, sizeof sampling.seed);
   }
@@ -256,7 +257,8 @@ ChatMessage message_of(JsonElement element, const std::string& param) {
                ", but must be system, developer, user, assistant or tool");
   }
   // A reply that called tools has none, and clients send it back.
-  if (!has_content && message.role != "assistant") fail_field(param + ".content", param, " has no content");
+  if (!has_content && message.role != "assistant")
+    fail_field(param + ".content", param, " has no content");
   return message;
 }
 

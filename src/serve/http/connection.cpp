@@ -203,7 +203,8 @@ void Connection::on_header(ErrorCode error) {
     return reject(429, "too many large requests are being read; try again in a second");
   }
   const auto& fields = parser_->get();
-  if (fields.version() >= 11 && boost::beast::iequals(fields[http::field::expect], "100-continue")) {
+  if (fields.version() >= 11 &&
+      boost::beast::iequals(fields[http::field::expect], "100-continue")) {
     queue("HTTP/1.1 100 Continue\r\n\r\n");
   }
   read_body();

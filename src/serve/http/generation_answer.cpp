@@ -56,17 +56,17 @@ bool GenerationCall::commit_session() {
           0, record.pending.starts_with(beyond) ? beyond.size() : record.pending.size());
     }
   }
-  context_.sessions.commit(std::move(plan_.lease), std::move(record),
-                           [call = shared_from_this()](bool saved) {
-                             call->exchange_->post([call, saved] {
-                               if (saved) return call->conclude();
-                               call->exchange_->annotate({{"session_saved", false}});
-                               call->answer_error(ApiError(
-                                   503, "session", "session_not_saved",
-                                   "the reply could not be saved, so the session stands where it "
-                                   "was; try again"));
-                             });
-                           });
+  context_.sessions.commit(
+      std::move(plan_.lease), std::move(record), [call = shared_from_this()](bool saved) {
+        call->exchange_->post([call, saved] {
+          if (saved) return call->conclude();
+          call->exchange_->annotate({{"session_saved", false}});
+          call->answer_error(
+              ApiError(503, "session", "session_not_saved",
+                       "the reply could not be saved, so the session stands where it "
+                       "was; try again"));
+        });
+      });
   return true;
 }
 

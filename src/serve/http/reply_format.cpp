@@ -71,8 +71,8 @@ void CompletionLogProbs::add(const TokenResult& token) {
   tokens_.push_back(token_text(tokenizer_, token.id));
   log_probs_.push_back(log_prob_json(token.log_prob));
   offsets_.push_back(offset_ + (decoder_.in_character() ? 1 : 0));
-  offset_ += std::ranges::count_if(decoder_.push(token.id),
-                                   [](char c) { return (c & 0xC0) != 0x80; });
+  offset_ +=
+      std::ranges::count_if(decoder_.push(token.id), [](char c) { return (c & 0xC0) != 0x80; });
   if (std::isnan(token.log_prob)) {
     top_log_probs_.push_back(nullptr);
     return;
