@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "cli/bench_engine.h"
+#include "cli/checks.h"
 #include "cli/model_options.h"
 #include "cli/verbs.h"
 
@@ -104,21 +105,21 @@ void add_common(CLI::App& app, BenchOptions& options) {
       ->check(CLI::Range(1, kMostThreads))
       ->capture_default_str();
   app.add_option("--prefill-budget", options.budget, "Prompt tokens in a step")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   app.add_option("--prefill-stretch", options.stretch,
                  "Beside decoding sequences, how long a step with prompts may take, in steps "
                  "without; 0 for no bound")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   app.add_option("--prompt", options.load.prompt_tokens, "Tokens of each prompt")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   app.add_option("--output", options.load.output_tokens, "Tokens generated for each prompt")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   app.add_option("--temperature", options.load.temperature, "0 takes the likeliest token")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   app.add_option("--seed", options.load.seed, "Of prompts, sampling and arrivals")
       ->capture_default_str();
@@ -149,7 +150,7 @@ void add_bench(CLI::App& program) {
   const Verb decode =
       add_verb(*bench, "decode", "Sequences that generate together", run_decode, {});
   decode.app->add_option("--batch", decode.options.batch, "Sequences")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   decode.app
       ->add_option("--context", decode.options.contexts,
@@ -157,40 +158,40 @@ void add_bench(CLI::App& program) {
       ->delimiter(',')
       ->type_name("TOKENS");
   decode.app->add_option("--pairs", decode.options.pairs, "With --context: turns")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   const Verb prefill =
       add_verb(*bench, "prefill", "Reading prompts", run_prefill, {.prompt_tokens = 2048});
   prefill.app->add_option("--batch", prefill.options.batch, "Prompts at a time")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   prefill.app
       ->add_option("--beside", prefill.options.beside,
                    "Instead: one prompt beside so many sequences that decode")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   const Verb serve =
       add_verb(*bench, "serve", "Requests that come at random times", bench_arrivals,
                {.requests = 64, .prompt_tokens = 128, .output_tokens = 128, .rate = 4});
   serve.app->add_option("--requests", serve.options.load.requests, "How many")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   serve.app->add_option("--rate", serve.options.load.rate, "Requests a second, 0 for all at once")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(not_negative())
       ->capture_default_str();
   serve.app
       ->add_option("--burstiness", serve.options.load.burstiness,
                    "Shape of the gamma distribution between arrivals; 1: Poisson, below: bursts")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   serve.app
       ->add_option("--slots", serve.options.slots, "Sequences at a time, 0 for what memory holds")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   serve.app
       ->add_option("--fixed-rounds", serve.options.fixed_rounds,
                    "Also so many rounds of the same requests in fixed batches of the mean width")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   add_bench_open(*bench);
   add_bench_train(*bench);

@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "base/threads.h"
 #include "cli/bench_engine.h"
+#include "cli/checks.h"
 #include "cli/model_options.h"
 #include "cli/verbs.h"
 #include "model/model_directory.h"
@@ -147,7 +148,7 @@ void add_bench_open(CLI::App& bench) {
       ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
   app->add_option("--rounds", options->rounds, "How often, after the first")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   app->add_flag("--json", options->json, "Print one JSON object");
   app->callback([options] { run(*options); });

@@ -2,6 +2,7 @@
 // interleaved, the best of the rounds; the bytes that must move beside a copy of as many, or for
 // states, which stay where they are, beside memory that is updated in place.
 #include "cli/bench_ops.h"
+#include "cli/checks.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
@@ -210,14 +211,12 @@ void add_bench_ops(CLI::App& bench) {
       ->required()
       ->type_name("FILE");
   app->add_option("--seq-length", options->seq_length, "Tokens of a row")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
-  app->add_option("--batch", options->batch, "Rows")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  app->add_option("--batch", options->batch, "Rows")->check(above_zero())->capture_default_str();
   app->add_option("--dtype", options->dtype, "auto, float32 or bfloat16")->capture_default_str();
   app->add_option("--rounds", options->rounds, "How often")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   app->add_flag("--json", options->json, "Print one JSON object");
   app->callback([options] { run(*options); });

@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "base/strings.h"
 #include "cli/bench_ops.h"
+#include "cli/checks.h"
 #include "cli/model_options.h"
 #include "cli/verbs.h"
 #include "ops/caching_allocator.h"
@@ -159,10 +160,10 @@ void add_bench_train(CLI::App& bench) {
       ->required()
       ->type_name("FILE");
   app->add_option("--seq-length", options->seq_length, "Tokens of a row")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   app->add_option("--micro-batch", options->micro_batch, "Rows at once")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   app->add_option("--dtype", options->dtype, "auto, float32 or bfloat16")->capture_default_str();
   app->add_option("--recompute", options->recompute, "none or layer")
@@ -171,10 +172,10 @@ void add_bench_train(CLI::App& bench) {
   app->add_option("--newton-schulz", options->newton_schulz, "Muon's coefficients")
       ->capture_default_str();
   app->add_option("--step-tokens", options->step_tokens, "Tokens of an optimiser step")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   app->add_option("--rounds", options->rounds, "How often")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   app->add_flag("--json", options->json, "Print one JSON object");
   app->callback([options] { run(*options); });

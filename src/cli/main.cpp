@@ -34,6 +34,14 @@ const CLI::App& innermost(const CLI::App& app) {
   return chosen.empty() ? app : innermost(*chosen.back());
 }
 
+// "bench train": as it was called, without the program.
+std::string call_of(const CLI::App& app) {
+  const CLI::App* const parent = app.get_parent();
+  if (parent == nullptr) return "";
+  const std::string before = call_of(*parent);
+  return before + (before.empty() ? "" : " ") + app.get_name();
+}
+
 // One sentence for a command line or recipe that does not parse, with the nearest known name.
 int explain(const CLI::App& program, const CLI::ParseError& error) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
@@ -45,7 +53,9 @@ int explain(const CLI::App& program, const CLI::ParseError& error) {
     hint = did_you_mean(extra.substr(0, extra.find('=')), known_names(app));
     if (!hint.empty()) break;
   }
-  log_error(error.what(), hint, " (", app.get_display_name(), " --help shows the options)");
+  const std::string call = call_of(app);
+  log_error(error.what(), hint, " (laplace ", call, call.empty() ? "" : " ",
+            "--help shows the options)");
   return 2;
 }
 

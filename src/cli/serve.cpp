@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/threads.h"
+#include "cli/checks.h"
 #include "cli/model_options.h"
 #include "cli/verbs.h"
 #include "serve/engine/engine.h"
@@ -127,21 +128,21 @@ void add_engine_options(CLI::App& app, ServeOptions& options) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--slots", engine.slots, "Sequences at once, 0 for as many as memory holds")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str()
       ->group(group);
   app.add_option("--max-slots", engine.max_slots, "At most so many with --slots 0")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str()
       ->group(group);
   app.add_option("--prefill-budget", engine.prefill_budget, "Prompt tokens a step")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str()
       ->group(group);
   app.add_option("--prefill-stretch", engine.prefill_stretch,
                  "Beside sequences that generate, a step with prompts takes at most so many times "
                  "as long as one without; 0 for no bound")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str()
       ->group(group);
   app.add_option("--memory-share", engine.memory_share,
@@ -151,7 +152,7 @@ void add_engine_options(CLI::App& app, ServeOptions& options) {
       ->group(group);
   app.add_option("--max-waiting", engine.max_waiting,
                  "Sequences that wait for a slot; more are answered 429")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str()
       ->group(group);
   app.add_flag("--poison", engine.poison, "Fill freed slots with NaN, for tests")->group(group);
@@ -185,7 +186,7 @@ void add_access_options(CLI::App& app, ServeOptions& options) {
       ->group(group);
   app.add_option("--drain-time", options.drain_time,
                  "Seconds that running requests have to end after SIGTERM")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str()
       ->group(group);
 }
@@ -212,12 +213,12 @@ void add_session_options(CLI::App& app, ServeOptions& options) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--max-sessions", sessions.stored_sessions, "Saved sessions of a key")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str()
       ->group(group);
   app.add_option("--session-wait", options.session_wait,
                  "Seconds that a request waits for a session in use, then 409")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str()
       ->group(group);
   app.add_option("--prefix-cache", options.server.service.prefix_cache_bytes,
@@ -231,10 +232,7 @@ void add_request_limits(CLI::App& app, ServeOptions& options) {
   const std::string group = "Limits of a request";
   ApiLimits& limits = options.server.service.limits;
   const auto add = [&](const std::string& name, int64_t& value, const std::string& help) {
-    app.add_option(name, value, help)
-        ->check(CLI::PositiveNumber)
-        ->capture_default_str()
-        ->group(group);
+    app.add_option(name, value, help)->check(above_zero())->capture_default_str()->group(group);
   };
   add("--max-tokens-limit", limits.max_tokens, "Largest max_tokens");
   add("--default-max-tokens", limits.default_tokens, "max_tokens of completions if left out");
@@ -252,7 +250,7 @@ void add_request_limits(CLI::App& app, ServeOptions& options) {
   add("--max-pending", options.server.service.max_pending,
       "Requests that wait to be read; more are answered 429");
   app.add_option("--max-request-time", options.max_time, "Seconds of a request, 0 for no bound")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str()
       ->group(group);
 }
@@ -267,13 +265,10 @@ void add_http_limits(CLI::App& app, ServeOptions& options) {
         ->group(group);
   };
   const auto add_seconds = [&](const std::string& name, double& value, const std::string& help) {
-    app.add_option(name, value, help)
-        ->check(CLI::PositiveNumber)
-        ->capture_default_str()
-        ->group(group);
+    app.add_option(name, value, help)->check(above_zero())->capture_default_str()->group(group);
   };
   app.add_option("--max-connections", http.max_connections, "More are answered 503")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str()
       ->group(group);
   add_bytes("--max-header-bytes", http.max_header_bytes, "Of a request's header; then 431");
