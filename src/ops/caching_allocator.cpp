@@ -30,11 +30,12 @@ constexpr size_t kMostFree = size_t{1} << 29;
 class CachingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    if (bytes < kLargeBlock) return c10::GetDefaultCPUAllocator()->allocate(bytes);
-    void* const block = take(bytes);
+    void* const block =
+        bytes < kLargeBlock ? c10::GetDefaultCPUAllocator()->raw_allocate(bytes) : take(bytes);
     return {block, block, &CachingAllocator::release, c10::Device(c10::kCPU)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  // oneDNN takes and returns memory by raw_allocate and raw_deallocate.
+  c10::DeleterFnPtr raw_deleter() const override { return &CachingAllocator::release; }
   void copy_data(void* to, const void* from, size_t count) const override {
     std::memcpy(to, from, count);
   }
@@ -50,7 +51,9 @@ class CachingAllocator final : public c10::Allocator {
   }
 
  private:
-  static void release(void* block) { instance().give_back(block); }
+  static void release(void* block) {
+    if (!instance().give_back(block)) c10::GetDefaultCPUAllocator()->raw_deallocate(block);
+  }
 
   void* take(size_t bytes) {
     const size_t size = block_size(bytes);
@@ -77,11 +80,16 @@ class CachingAllocator final : public c10::Allocator {
     return block;
   }
 
-  void give_back(void* block) {
+  // False for a small block, which is not ours; most show it by not beginning a page.
+  bool give_back(void* block) {
+    constexpr uintptr_t kPage = 4096;
+    if (reinterpret_cast<uintptr_t>(block) % kPage != 0) return false;
     const std::lock_guard lock(mutex_);
-    const size_t size = sizes_.at(block);
-    free_[size].push_back(block);
-    free_bytes_ += size;
+    const auto known = sizes_.find(block);
+    if (known == sizes_.end()) return false;
+    free_[known->second].push_back(block);
+    free_bytes_ += known->second;
+    return true;
   }
 
   void trim() {

@@ -3,10 +3,12 @@
 #include "train/learner.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "ops/caching_allocator.h"
 #include "ops/simd/targets.h"
@@ -106,6 +108,21 @@ TEST(Learner, FusedAndPortableOperatorsTrainTheSameModel) {
     for (size_t i = 0; i < want.size(); ++i) {
       EXPECT_NEAR(got[i] / want[i], 1, dtype == "float32" ? 1e-3 : 2e-2) << dtype << " step " << i;
     }
+  }
+}
+
+// oneDNN takes memory so where it packs bfloat16 weights: on machines that multiply bfloat16.
+TEST(CachingAllocator, GivesAndTakesRawMemory) {
+  ops::install_caching_allocator();
+  c10::Allocator* const allocator = c10::GetCPUAllocator();
+  for (int round = 0; round < 3; ++round) {
+    std::vector<void*> blocks;
+    for (const size_t bytes : {0, 1, 100, 4096, 65536, 1 << 20, 3 << 20}) {
+      void* const block = allocator->raw_allocate(bytes);
+      if (bytes > 0) std::memset(block, 1, bytes);
+      blocks.push_back(block);
+    }
+    for (void* const block : blocks) allocator->raw_deallocate(block);
   }
 }
 
