@@ -314,7 +314,7 @@ TrainResult Run::loop() {
   const int64_t parameters = config_.num_parameters();
   log_info("training ", human_count(double(parameters)), " parameters on ",
            with_commas(loader_.tokens()), " tokens, ", state_.dtype, " products, ",
-           at::get_num_threads(), " threads");
+           at::get_num_threads(), at::get_num_threads() == 1 ? " thread" : " threads");
   limit_ = measure_gemm_limit(config_, micro_batch() * options_.seq_length, model.compute_dtype(),
                               model.device());
   log_info("matrix products alone: ", human_count(1 / limit_.seconds_per_token), " tokens/s (",

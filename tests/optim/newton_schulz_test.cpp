@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "ops/simd/targets.h"
 #include "optim/common.h"
 #include "support/golden.h"
 
@@ -96,13 +97,17 @@ TEST(NewtonSchulz, BlocksOfSymmetricProductsEqualWholeProducts) {
     }
     NewtonSchulz newton_schulz(set, at::TensorOptions(dtype), form);
     const at::Tensor ours = orthogonalise(newton_schulz, input);
-    return max_error(ours, x);
+    return dtype == at::kBFloat16 ? rms_error(ours, x) : max_error(ours, x);
   };
   for (const auto& shape : {std::vector<int64_t>{300, 520}, std::vector<int64_t>{801, 403}}) {
     EXPECT_LT(error(shape, Form::kDirect, at::kDouble), 1e-12);
     EXPECT_LT(error(shape, Form::kGram, at::kDouble), 1e-11);
     EXPECT_LT(error(shape, Form::kDirect, at::kFloat), 5e-5);
     EXPECT_LT(error(shape, Form::kGram, at::kFloat), 5e-5);
+  }
+  // Where the machine does not multiply bfloat16 this takes half a minute.
+  if (ops::bfloat16_products()) {
+    EXPECT_LT(error({514, 520}, Form::kDirect, at::kBFloat16), 5e-2);
   }
 }
 
