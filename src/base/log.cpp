@@ -46,8 +46,11 @@ void log_message(LogLevel level, std::string_view message) {
   // One line, whatever a damaged file or a client had in it; a terminal obeys nothing of it.
   std::string line;
   for (const unsigned char c : message) {
-    const bool control = c < 0x20 || c == 0x7f;
-    line += control ? strf("\\x%02x", c) : std::string(1, char(c));
+    if (c < 0x20 || c == 0x7f) {
+      line += strf("\\x%02x", c);
+    } else {
+      line += char(c);
+    }
   }
   logger().log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
 }

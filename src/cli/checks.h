@@ -1,7 +1,9 @@
-// Checks of numbers on the command line: CLI11's own name bounds of 300 digits.
+// Checks of numbers on the command line: CLI11's own name bounds of 300 digits, and let numbers
+// wrap.
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <string>
 
 #include "base/strings.h"
@@ -26,6 +28,18 @@ inline CLI::Validator above_zero() {
 inline CLI::Validator not_negative() {
   return number_check("0 or more and below 10^18",
                       [](double value) { return value >= 0 && value < 1e18; });
+}
+
+// Else a negative or too large number would silently become another one.
+inline CLI::Validator whole_64_bits() {
+  return {[](const std::string& text) {
+            uint64_t value = 0;
+            const char* const end = text.data() + text.size();
+            const auto [at, error] = std::from_chars(text.data(), end, value);
+            const bool whole = error == std::errc() && at == end;
+            return whole ? std::string() : cat(quoted(text), " is no number from 0 to 2^64 - 1");
+          },
+          ""};
 }
 
 }  // namespace laplace::cli

@@ -1,7 +1,6 @@
 // See model_options.h.
 #include "cli/model_options.h"
 
-#include <charconv>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -11,6 +10,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/threads.h"
+#include "cli/checks.h"
 #include "model/model_directory.h"
 #include "serve/engine/check_request.h"
 
@@ -27,18 +27,6 @@ std::optional<Tokenizer> open_tokenizer(const Path& directory, const ModelConfig
                "; put the tokenizer there that the model was trained with");
   }
   return tokenizer;
-}
-
-// Else a negative or too large number would silently become another one.
-CLI::Validator whole_64_bits() {
-  return {[](const std::string& text) {
-            uint64_t value = 0;
-            const char* const end = text.data() + text.size();
-            const auto [at, error] = std::from_chars(text.data(), end, value);
-            const bool whole = error == std::errc() && at == end;
-            return whole ? std::string() : cat(quoted(text), " is no number from 0 to 2^64 - 1");
-          },
-          ""};
 }
 
 }  // namespace

@@ -58,9 +58,7 @@ void Connection::start() {
       if (self->context_->stopping) return;
       self->context_->open.emplace(self.get(), self);
     }
-    self->idle_ = true;
-    self->arm(self->read_timer_, self->context_->limits.header_timeout, &Connection::drop);
-    self->begin_request();
+    self->wait_for_request(self->context_->limits.header_timeout);
   });
 }
 
@@ -99,10 +97,10 @@ void Connection::update_busy() {
 
 // Reading
 
-void Connection::wait_for_request() {
+void Connection::wait_for_request(std::chrono::milliseconds timeout) {
   if (closed_) return;
   idle_ = true;
-  arm(read_timer_, context_->limits.idle_timeout, &Connection::drop);
+  arm(read_timer_, timeout, &Connection::drop);
   if (!watching_) return begin_request();
   // on_watch goes on: at once when the next request came early, its first bytes or all of it.
   ErrorCode ignored;

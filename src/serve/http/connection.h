@@ -65,7 +65,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Timer = boost::asio::steady_timer;
 
   void read_request();  // its header; on_header goes on
-  void wait_for_request();
+  void wait_for_request(std::chrono::milliseconds timeout);
   void begin_request();  // of what has come while idle
   void on_header(ErrorCode error);
   // The status and sentence that refuse a header, or 0.

@@ -173,7 +173,7 @@ void Connection::exchange_over() {
   update_busy();
   // A client that was not told of the connection's end may send on it: it waits for that, also
   // while the server drains.
-  keep_alive_ ? wait_for_request() : linger();
+  keep_alive_ ? wait_for_request(context_->limits.idle_timeout) : linger();
 }
 
 void Connection::linger() {
