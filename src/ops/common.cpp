@@ -56,6 +56,11 @@ bool any_requires_grad(std::initializer_list<const OptionalTensor*> tensors) {
                      [](const OptionalTensor* t) { return *t && (*t)->requires_grad(); });
 }
 
+void check_no_gradients(const char* op, std::initializer_list<const OptionalTensor*> tensors) {
+  TORCH_CHECK(!any_requires_grad(tensors), "laplace::", op,
+              " has no gradients: detach what requires them, or call it under no_grad");
+}
+
 }  // namespace laplace::ops
 
 TORCH_LIBRARY(laplace, library) { (void)library; }

@@ -52,5 +52,7 @@ OptionalTensor doc_start_mask(const OptionalTensor& doc_start, const at::Tensor&
 
 // True if autograd has to see any of the tensors.
 bool any_requires_grad(std::initializer_list<const OptionalTensor*> tensors);
+// Refuses them: for an operator that has no backward.
+void check_no_gradients(const char* op, std::initializer_list<const OptionalTensor*> tensors);
 
 }  // namespace laplace::ops

@@ -1,6 +1,8 @@
 // What must hold for any input: cuts, boundaries, threads, mixed dtypes, refusals.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -182,6 +184,38 @@ TEST(Operators, RefuseWrongArgumentsBySentence) {
               ops::linear_cross_entropy(rand({2, 3}), rand({4, 3}), at::zeros({2}, at::kInt));
             }).find("target has dtype"),
             std::string::npos);
+}
+
+// What is called by its name, as from Python, is checked too: these ended the process.
+TEST(Operators, RefuseWrongArgumentsByName) {
+  const auto call = [](const char* op, std::vector<c10::IValue> stack) {
+    return refusal(
+        [&] { c10::Dispatcher::singleton().findSchemaOrThrow(op, "").callBoxed(stack); });
+  };
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const at::Tensor q = rand({2, 2, 3}, dtype), v = rand({2, 2, 4}, dtype), gamma = decays(2),
+                     state = rand({2, 2, 3, 4}, dtype);
+    using ::testing::HasSubstr;
+    EXPECT_THAT(call("laplace::gla_step", {q, rand({1, 2, 3}, dtype), v, gamma, state}),
+                HasSubstr("k has shape"));
+    EXPECT_THAT(call("laplace::gla_step", {q, q, v, gamma, rand({2, 2, 3, 3}, dtype)}),
+                HasSubstr("state has shape"));
+    EXPECT_THAT(
+        call("laplace::gla_step", {q.detach().clone().set_requires_grad(true), q, v, gamma, state}),
+        HasSubstr("no gradients"));
+    const at::Tensor x = rand({3, 5}, dtype), w = rand({7, 5}, dtype);
+    const auto targets = [](std::vector<int64_t> of) { return at::tensor(of, at::kLong); };
+    for (const char* op : {"laplace::linear_cross_entropy", "laplace::linear_log_prob"}) {
+      for (const int64_t wrong : {int64_t{7}, int64_t{-1}, int64_t{-100}, int64_t{1} << 40}) {
+        EXPECT_THAT(call(op, {x, w, targets({0, wrong, 6})}), HasSubstr("must lie in [0, 7)"));
+      }
+      EXPECT_THAT(call(op, {x, w, targets({0, 1})}), HasSubstr("target has shape"));
+      EXPECT_THAT(call(op, {x, w.slice(0, 0, 0), targets({0, 1, 2})}), HasSubstr("no size"));
+    }
+    EXPECT_THAT(call("laplace::linear_log_prob",
+                     {x.detach().clone().set_requires_grad(true), w, targets({0, 1, 2})}),
+                HasSubstr("no gradients"));
+  }
 }
 
 }  // namespace

@@ -45,4 +45,4 @@ at::Tensor step(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor
 
 }  // namespace laplace::ops
 
-TORCH_LIBRARY_IMPL(laplace, CPU, library) { library.impl("gla_step", laplace::ops::step); }
+TORCH_LIBRARY_IMPL(laplace, CPU, library) { library.impl("gla_step_forward", laplace::ops::step); }

@@ -10,8 +10,6 @@
 
 namespace laplace::ops {
 
-namespace {}  // namespace
-
 at::Tensor gla_step_portable(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const at::Tensor& log_decay, at::Tensor& state) {
   const auto dtype = state.scalar_type();
@@ -27,5 +25,5 @@ at::Tensor gla_step_portable(const at::Tensor& q, const at::Tensor& k, const at:
 }  // namespace laplace::ops
 
 TORCH_LIBRARY_IMPL(laplace, CompositeExplicitAutograd, library) {
-  library.impl("gla_step", laplace::ops::gla_step_portable);
+  library.impl("gla_step_forward", laplace::ops::gla_step_portable);
 }

@@ -26,6 +26,15 @@ void softmax_block(const at::Tensor& logits, const int64_t* target, float scale,
   });
 }
 
+// A target is an index into memory here; the other devices look at theirs by themselves.
+void check_targets(const at::Tensor& target, int64_t V) {
+  const int64_t* const data = read<int64_t>(target);
+  for (int64_t i = 0; i < target.numel(); ++i) {
+    TORCH_CHECK_INDEX(data[i] >= 0 && data[i] < V, "laplace::linear_cross_entropy: target[", i,
+                      "] is ", data[i], ", but must lie in [0, ", V, "); no value is left out");
+  }
+}
+
 // Calls body(first, last, logits) for every block of tokens, with logits that it may overwrite.
 template <class Body>
 void for_blocks(const at::Tensor& x, const at::Tensor& weight, const Body& body) {
@@ -54,10 +63,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& x,
                                                        const at::Tensor& weight,
                                                        const at::Tensor& target_in,
                                                        bool gradients) {
-  if (!takes_fused(x)) {
-    return linear_cross_entropy_forward_portable(x, weight, target_in, gradients);
-  }
   const at::Tensor target = target_in.contiguous();
+  check_targets(target, weight.size(0));
+  if (!takes_fused(x)) return linear_cross_entropy_forward_portable(x, weight, target, gradients);
   const int64_t n = x.size(0);
   const auto floats = x.options().dtype(at::kFloat);
   at::Tensor dx, dw;
@@ -79,8 +87,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& x,
 }
 
 at::Tensor log_prob(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target_in) {
-  if (!takes_fused(x)) return linear_log_prob_portable(x, weight, target_in);
   const at::Tensor target = target_in.contiguous();
+  check_targets(target, weight.size(0));
+  if (!takes_fused(x)) return linear_log_prob_portable(x, weight, target);
   std::vector<double> losses(static_cast<size_t>(x.size(0)));
   for_blocks(x, weight, [&](int64_t first, int64_t, const at::Tensor& logits) {
     softmax_block(logits, read<int64_t>(target) + first, 0, /*gradients=*/false,
@@ -95,5 +104,5 @@ at::Tensor log_prob(const at::Tensor& x, const at::Tensor& weight, const at::Ten
 
 TORCH_LIBRARY_IMPL(laplace, CPU, library) {
   library.impl("linear_cross_entropy_forward", laplace::ops::forward);
-  library.impl("linear_log_prob", laplace::ops::log_prob);
+  library.impl("linear_log_prob_forward", laplace::ops::log_prob);
 }

@@ -71,6 +71,20 @@ at::Tensor differentiable(const at::Tensor& x, const at::Tensor& weight, const a
   return LinearCrossEntropyNode::apply(x, weight, target)[0];
 }
 
+at::Tensor plain_log_prob(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target) {
+  check("linear_log_prob", x, weight, target);
+  static const auto entry = dispatcher_entry<LinearLogProb>("laplace::linear_log_prob_forward");
+  return entry.call(x, weight, target);
+}
+
+at::Tensor log_prob_without_gradients(const at::Tensor& x, const at::Tensor& weight,
+                                      const at::Tensor& target) {
+  const OptionalTensor x_in = x, weight_in = weight;
+  check_no_gradients("linear_log_prob", {&x_in, &weight_in});
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return plain_log_prob(x, weight, target);
+}
+
 }  // namespace
 
 at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight,
@@ -81,7 +95,6 @@ at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight,
 
 at::Tensor linear_log_prob(const at::Tensor& x, const at::Tensor& weight,
                            const at::Tensor& target) {
-  check("linear_log_prob", x, weight, target);
   static const auto entry = dispatcher_entry<LinearLogProb>("laplace::linear_log_prob");
   return entry.call(x, weight, target);
 }
@@ -94,12 +107,15 @@ TORCH_LIBRARY_FRAGMENT(laplace, library) {
   library.def(
       "linear_cross_entropy_forward(Tensor x, Tensor weight, Tensor target, bool gradients) -> "
       "(Tensor, Tensor, Tensor)");
+  library.def("linear_log_prob_forward(Tensor x, Tensor weight, Tensor target) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(laplace, CompositeExplicitAutograd, library) {
   library.impl("linear_cross_entropy", laplace::ops::plain);
+  library.impl("linear_log_prob", laplace::ops::plain_log_prob);
 }
 
 TORCH_LIBRARY_IMPL(laplace, Autograd, library) {
   library.impl("linear_cross_entropy", laplace::ops::differentiable);
+  library.impl("linear_log_prob", laplace::ops::log_prob_without_gradients);
 }

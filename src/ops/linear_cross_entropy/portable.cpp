@@ -74,5 +74,5 @@ at::Tensor linear_log_prob_portable(const at::Tensor& x, const at::Tensor& weigh
 
 TORCH_LIBRARY_IMPL(laplace, CompositeExplicitAutograd, library) {
   library.impl("linear_cross_entropy_forward", laplace::ops::linear_cross_entropy_forward_portable);
-  library.impl("linear_log_prob", laplace::ops::linear_log_prob_portable);
+  library.impl("linear_log_prob_forward", laplace::ops::linear_log_prob_portable);
 }
