@@ -34,7 +34,7 @@ struct ServeOptions {
   std::string chat_template;
   // In seconds, as people give them.
   double header_timeout = 10, body_timeout = 60, idle_timeout = 75, write_timeout = 30;
-  double drain_time = 30, session_wait = 8, max_time = 0;
+  double drain_time = 30, session_wait = 8, max_time = 0, heartbeat = 10;
 };
 
 std::chrono::milliseconds milliseconds(double seconds) {
@@ -78,6 +78,7 @@ void resolve(ServeOptions& options, const Path& directory) {
   ServiceOptions& service = options.server.service;
   service.session_wait = milliseconds(options.session_wait);
   service.max_time = milliseconds(options.max_time);
+  service.heartbeat = milliseconds(options.heartbeat);
   service.version = LAPLACE_VERSION;
   service.model_root = directory.string();
   const Path given = Path(options.model).lexically_normal();
@@ -249,7 +250,13 @@ void add_request_limits(CLI::App& app, ServeOptions& options) {
       "Requests of a key at once; more are answered 429");
   add("--max-pending", options.server.service.max_pending,
       "Requests that wait to be read; more are answered 429");
-  app.add_option("--max-request-time", options.max_time, "Seconds of a request, 0 for no bound")
+  app.add_option("--heartbeat", options.heartbeat,
+                 "Seconds until a stream that has nothing to say sends a comment, 0 for never")
+      ->check(not_negative())
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--max-request-time", options.max_time,
+                 "Seconds of a request, 0 for no bound; then 504")
       ->check(not_negative())
       ->capture_default_str()
       ->group(group);

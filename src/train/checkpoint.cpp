@@ -77,6 +77,18 @@ Json generation_config(const ModelConfig& config) {
   return json;
 }
 
+// What Hugging Face's tokenizers need beside tokenizer.json: which special token ends a text.
+Json tokenizer_config(const Tokenizer& tokenizer, const ModelConfig& config) {
+  Json json = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+               {"clean_up_tokenization_spaces", false}};
+  const auto name = [&](const char* field, int64_t id) {
+    if (id >= 0 && id < tokenizer.vocab_size()) json[field] = tokenizer.bytes_of(TokenId(id));
+  };
+  name("bos_token", config.bos_token_id);
+  name("eos_token", config.eos_token_id);
+  return json;
+}
+
 }  // namespace
 
 Json RunState::to_json() const {
@@ -134,7 +146,11 @@ void save_checkpoint(const Path& run, const ModelConfig& config, const Path& dat
   stored.torch_dtype = "float32";
   write_file_atomic(to / "config.json", to_text(stored.to_json()));
   write_file_atomic(to / "generation_config.json", to_text(generation_config(config)));
-  if (std::filesystem::exists(data / "tokenizer.json")) Tokenizer::open(data).save(to);
+  if (std::filesystem::exists(data / "tokenizer.json")) {
+    const Tokenizer tokenizer = Tokenizer::open(data);
+    tokenizer.save(to);
+    write_file_atomic(to / "tokenizer_config.json", to_text(tokenizer_config(tokenizer, config)));
+  }
   write_safetensors(to / "model.safetensors", learner.parameters(), {{"format", "pt"}});
   write_safetensors(to / kOptimizerFile, learner.optimizer_state());
   write_file_atomic(to / kStateFile, to_text(state.to_json()));

@@ -1,10 +1,10 @@
 // Checkpoints of a run: <run>/checkpoints/step-00000100/, a model directory with the optimisers'
 // state.
 //
-//   config.json model.safetensors tokenizer.json generation_config.json     what every verb opens
-//   optimizer.safetensors state.json                                        what training resumes
-//   from manifest.json                                                           written last:
-//   complete
+//   config.json model.safetensors tokenizer.json       what every verb opens
+//   generation_config.json tokenizer_config.json       for other programs
+//   optimizer.safetensors state.json                   what training resumes from
+//   manifest.json                                      written last: complete
 //
 // A checkpoint is filled under a temporary name, synced and renamed; `latest` is updated after
 // that. Only complete checkpoints are opened; a damaged one falls back to the one before.

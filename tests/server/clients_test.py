@@ -36,6 +36,8 @@ def check_taken(s: Server) -> None:
                                    "continue_final_message": False, "include_stop_str_in_output": False,
                                    "skip_special_tokens": True, "bad_words": [], "prompt_logprobs": None},
         {"max_tokens": 3, "max_completion_tokens": 2}, {"top_k": -1, "min_p": 0, "repetition_penalty": 1},
+        {"use_beam_search": False, "length_penalty": 1, "early_stopping": False, "guided_whitespace_pattern": ""},
+        {"suffix": None, "what_nobody_knows": None},
     ):
         if "best_of" in fields:
             fields.pop("best_of")
@@ -46,6 +48,7 @@ def check_taken(s: Server) -> None:
     reply = s.complete("Test connection", max_tokens=1, max_completion_tokens=1, stop=None, ignore_eos=True)
     assert reply.status == 200 and reply.json["usage"]["completion_tokens"] == 1, reply.body
     assert s.complete(response_format={"type": "text"}, suffix="", best_of=1, max_tokens=1).status == 200
+    assert s.complete(messages=None, tools=None, top_logprobs=None, max_tokens=1).status == 200
 
 
 def check_refused(s: Server) -> None:
@@ -75,13 +78,16 @@ def check_messages(s: Server) -> None:
         parts = [{"role": role, "content": [{"type": "text", "text": "time "}, {"type": "text", "text": "runs on"}]}] + HI
         more = [{"role": role, "content": "time runs on", "name": "x", "tool_call_id": "y", "refusal": None,
                  "tool_calls": [], "reasoning_content": None}] + HI
+        mixed = [{"role": role, "content": ["time ", {"type": "input_text", "text": "ru"}, {"type": "output_text", "text": "ns"},
+                                            {"type": "refusal", "refusal": " on"}]}] + HI
         texts = {chat(s, messages=m, temperature=0).json["choices"][0]["message"]["content"]
-                 for m in (said, parts, more)}
+                 for m in (said, parts, more, mixed)}
         assert len(texts) == 1, (role, texts)
     assert chat(s, messages=[{"role": "assistant", "content": None}] + HI).status == 200
     assert chat(s, messages=[{"role": "user", "content": []}]).status == 200
     for bad in ([{"role": "user"}], [{"content": "x"}], ["x"], [None], {"role": "user"}, [{"role": "user", "content": 5}],
                 [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,x"}}]}],
+                [{"role": "user", "content": [{"type": "refusal", "text": "x"}]}], [{"role": "user", "content": [5]}],
                 [{"role": "assistant", "content": None, "tool_calls": [{"id": "x", "type": "function"}]}]):
         reply = chat(s, messages=bad)
         assert reply.status == 400 and reply.error["param"].startswith("messages"), f"{bad}: {reply.body}"
@@ -113,6 +119,23 @@ def check_streams(s: Server) -> None:
         assert [c["finish_reason"] for c in own].count(None) == len(own) - 1 and own[-1]["finish_reason"]
     heads = {(e["id"], e["object"], e["created"], e["model"]) for e in raw.events()[:-1]}
     assert len(heads) == 1 and heads.pop()[1] == "chat.completion.chunk"
+
+
+def check_lines_of_streams(s: Server) -> None:
+    """No byte of a stream ends a line for those who split it where Unicode does."""
+    said = "one\u2028two\u2029three\x85four"
+    for fields in ({"prompt": said, "echo": True, "logprobs": 1}, {"messages": [{"role": "user", "content": said}],
+                                                                  "logprobs": True, "top_logprobs": 20}):
+        chat_form = "messages" in fields
+        ids = s.post("/tokenize", {"prompt": "\x85\u2028", "add_special_tokens": False}).json["tokens"]
+        reply = s.post("/v1/chat/completions" if chat_form else "/v1/completions",
+                       fields | {"stream": True, "max_tokens": 40, "allowed_token_ids": ids, "ignore_eos": True, "seed": 2})
+        body = reply.body.decode()
+        lines = body.split("\n")
+        assert body.splitlines() == lines[:-1], [line for line in body.splitlines() if line not in lines]
+        text = "".join(c["delta"].get("content", "") if chat_form else c["text"]
+                       for e in reply.events()[:-1] for c in e["choices"])
+        assert ("\x85" in text or "\u2028" in text) and (chat_form or text.startswith(said)), text
 
 
 def check_stops_over_borders(s: Server) -> None:
@@ -332,6 +355,38 @@ def check_too_many(program) -> None:
         assert s.complete("x", n=5, max_tokens=1).status == 200
 
 
+def check_over_time(program) -> None:
+    """A request past its time is not sent again: it would take its time again."""
+    with Server(program, "--max-request-time", "0.5", "--max-tokens-limit", "100000000") as s:
+        fields = dict(prompt="x", max_tokens=100_000_000, extra_body={"ignore_eos": True})
+        begun = time.monotonic()
+        try:
+            openai.OpenAI(base_url=s.url + "/v1", api_key="x").completions.create(model="run", **fields)
+            raise AssertionError("no error")
+        except openai.InternalServerError as error:
+            assert error.status_code == 504 and error.code == "deadline" and "retry-after" not in error.response.headers
+        assert time.monotonic() - begun < 1.4, "asked more than once"
+        events = s.complete("x", max_tokens=100_000_000, ignore_eos=True, stream=True).events()
+        assert events[-2]["error"]["code"] == "deadline" and events[-1] == "[DONE]"
+
+
+def check_heartbeat(program) -> None:
+    """While a long prompt is read, its stream says that it lives; what reads it is none the wiser."""
+    prompt = [1, 2, 3, 4] * 15_000
+    with Server(program, "--heartbeat", "0.1") as s:
+        reply = s.complete(prompt, max_tokens=3, stream=True, ignore_eos=True, temperature=0)
+        beats = reply.body.count(b": reading the prompt\n\n")
+        assert beats >= 2 and reply.body.startswith(b": reading"), reply.body[:200]
+        stream = openai.OpenAI(base_url=s.url + "/v1", api_key="x").completions.create(
+            model="run", prompt=prompt, max_tokens=3, stream=True, temperature=0,
+            extra_body={"ignore_eos": True})
+        text = "".join(chunk.choices[0].text for chunk in stream)
+        assert text == s.complete(prompt, max_tokens=3, ignore_eos=True, temperature=0).json["choices"][0]["text"]
+        assert s.alive() and s.stop() == 0, s.log()
+    with Server(program, "--heartbeat", "0") as s:
+        assert b": reading" not in s.complete(prompt, max_tokens=3, stream=True).body
+
+
 def check_unsaved(program) -> None:
     """A reply that could not be saved is no success: the next one would not know it."""
     with Server(program) as s:
@@ -347,11 +402,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         program = make_model(directory, sys.argv[1])
         with Server(program) as s:
-            run_checks((check_taken, check_refused, check_messages, check_usage_in_streams, check_streams,
+            run_checks((check_taken, check_refused, check_messages, check_usage_in_streams, check_streams, check_lines_of_streams,
                         check_stops_over_borders, check_json, check_http_forms, check_head, check_addresses, check_early_stops, check_offsets, check_numbers,
                         check_many), s)
             assert s.alive() and s.stop() == 0, s.log()
-        run_checks((check_models, check_preflight, check_too_many, check_unsaved), program)
+        run_checks((check_models, check_preflight, check_too_many, check_over_time, check_heartbeat, check_unsaved), program)
 
 
 if __name__ == "__main__":

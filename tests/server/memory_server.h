@@ -168,6 +168,7 @@ class MemoryExchange : public Exchange, public std::enable_shared_from_this<Memo
     static WorkPool one_by_one(1);
     one_by_one.post(std::move(work));
   }
+  void post_after(std::chrono::milliseconds, std::function<void()>) override {}
   void respond(HttpResponse response) override { end(std::move(response)); }
   void open_stream(HttpResponse head) override {
     const std::lock_guard guard(mutex_);

@@ -33,4 +33,22 @@ std::string ApiError::body() const {
                     {"code", or_null(code_)}}}});
 }
 
+HttpResponse error_response(const ApiError& error) {
+  HttpResponse response{error.status(), "application/json", error.body(), {}};
+  switch (error.status()) {
+    case 429:
+    case 503:
+      response.headers.emplace_back("retry-after", "1");
+      break;
+    case 409:
+    case 504:
+    case 507:
+      response.headers.emplace_back("x-should-retry", "false");
+      break;
+    default:
+      break;
+  }
+  return response;
+}
+
 }  // namespace laplace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "serve/http/exchange.h"
 
 namespace laplace {
 
@@ -30,6 +31,11 @@ class ApiError : public Error {
   std::string param_;
   std::string code_;
 };
+
+// The error as a whole answer. Where it helps to come again it says when (Retry-After), and where
+// it does not, that it should not be tried (x-should-retry, which OpenAI's clients obey: by their
+// own rules they send again whatever is 409, 429 or 500 and above).
+HttpResponse error_response(const ApiError& error);
 
 // 400 that names the field.
 template <class... Parts>

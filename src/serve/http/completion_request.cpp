@@ -214,25 +214,29 @@ std::vector<PromptInput> prompts_of(RequestFields& fields, const ApiLimits& limi
   return prompts;
 }
 
+// A part of a content, in the forms in which clients send texts, and replies back.
+std::string_view part_of(JsonElement part, const std::string& param) {
+  if (part.is_string()) return std::string_view(part);
+  const JsonObject object = object_of(part, param);
+  JsonElement type, text;
+  const bool typed = object.at_key("type").get(type) == simdjson::SUCCESS;
+  const std::string_view kind = typed ? text_of(type, param + ".type") : "";
+  const bool refusal = kind == "refusal";
+  if (!refusal && kind != "text" && kind != "input_text" && kind != "output_text") {
+    fail_field(param, param, " is no text; only text is taken, and no address is ever fetched");
+  }
+  const std::string_view key = refusal ? "refusal" : "text";
+  if (object.at_key(key).get(text) != simdjson::SUCCESS) fail_field(param, param, " has no ", key);
+  return text_of(text, cat(param, ".", key));
+}
+
 std::string content_of(JsonElement element, const std::string& param) {
   if (element.is_null()) return {};
   if (element.is_string()) return std::string(std::string_view(element));
   std::string content;
   size_t i = 0;
-  for (const JsonElement part : array_of(element, param)) {
-    const std::string part_param = item(param, i++);
-    const JsonObject object = object_of(part, part_param);
-    JsonElement type, text;
-    if (object.at_key("type").get(type) != simdjson::SUCCESS ||
-        text_of(type, part_param + ".type") != "text") {
-      fail_field(part_param, part_param,
-                 " is no text; only text is taken, and no address is ever fetched");
-    }
-    if (object.at_key("text").get(text) != simdjson::SUCCESS) {
-      fail_field(part_param, part_param, " has no text");
-    }
-    content += text_of(text, part_param + ".text");
-  }
+  for (const JsonElement part : array_of(element, param))
+    content += part_of(part, item(param, i++));
   return content;
 }
 
@@ -248,7 +252,9 @@ ChatMessage message_of(JsonElement element, const std::string& param) {
       has_content = !value.is_null();
     } else if (key == "tool_calls" || key == "function_call") {
       const bool empty = value.is_null() || (value.is_array() && JsonArray(value).size() == 0);
-      if (!empty) fail_field(cat(param, ".", key), "tools are not offered");
+      if (!empty)
+        fail_field(cat(param, ".", key),
+                   "tools are not offered; leave calls of them out of the messages");
     }
     // name, refusal, annotations, ...: what clients send back of a reply; it says nothing here.
   }

@@ -33,6 +33,7 @@ Connection::Connection(Socket socket, std::shared_ptr<ConnectionContext> context
       context_(std::move(context)),
       read_timer_(socket_.get_executor()),
       write_timer_(socket_.get_executor()),
+      reply_timer_(socket_.get_executor()),
       buffer_(size_t(context_->limits.max_header_bytes) + kReadAhead) {
   ErrorCode ignored;
   const auto endpoint = socket_.remote_endpoint(ignored);
@@ -271,9 +272,7 @@ void Connection::reject(int status, const std::string& message) {
   if (parser_) request = request_head();
   if (request.request_id.empty()) request.request_id = harmless_request_id("");
   open_exchange(std::move(request));
-  HttpResponse response{status, "application/json", ApiError(status, "", "", message).body(), {}};
-  if (status == 429 || status == 503) response.headers.emplace_back("retry-after", "1");
-  send(std::move(response), true);
+  send(error_response(ApiError(status, "", "", message)), true);
 }
 
 }  // namespace laplace

@@ -105,6 +105,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::shared_ptr<ConnectionContext> context_;
   Timer read_timer_;
   Timer write_timer_;
+  Timer reply_timer_;  // of the open exchange
   boost::beast::flat_buffer buffer_;
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   std::string peer_;

@@ -168,6 +168,7 @@ void Connection::report() {
 void Connection::exchange_over() {
   report();
   give_body_budget();
+  reply_timer_.cancel();
   reply_->over();
   reply_.reset();
   update_busy();
@@ -197,6 +198,7 @@ void Connection::drop() {
   if (std::exchange(closed_, true)) return;
   read_timer_.cancel();
   write_timer_.cancel();
+  reply_timer_.cancel();
   ErrorCode ignored;
   socket_.close(ignored);
   out_bytes_ = 0;

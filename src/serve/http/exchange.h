@@ -83,6 +83,10 @@ class Exchange {
   virtual void write(std::string bytes) = 0;
   virtual void finish() = 0;
 
+  // Runs `work` in post()'s sequence after `delay`, unless the exchange is over by then. One at a
+  // time: a later call takes the place of the one before.
+  virtual void post_after(std::chrono::milliseconds delay, std::function<void()> work) = 0;
+
   // Called once if the client goes away, or is dropped, before the end: in post()'s sequence.
   virtual void on_closed(std::function<void()> callback) = 0;
   // More fields for the access log.

@@ -11,7 +11,7 @@ std::optional<ApiError> GenerationCall::failure() const {
       case FinishReason::kError:
         return ApiError(500, "", "engine_error", choice.finish.error);
       case FinishReason::kDeadline:
-        return ApiError(503, "", "deadline", "the request took longer than the server allows");
+        return ApiError(504, "", "deadline", "the request took longer than the server allows");
       case FinishReason::kCancelled:
         return ApiError(503, "", "stopping", "the server is stopping; send the request again");
       default:
@@ -79,11 +79,7 @@ void GenerationCall::conclude() {
 }
 
 void GenerationCall::answer_error(const ApiError& error) {
-  if (!stream_open_) {
-    HttpResponse response{error.status(), "application/json", error.body(), {}};
-    if (error.status() == 503) response.headers.emplace_back("retry-after", "1");
-    return exchange_->respond(std::move(response));
-  }
+  if (!stream_open_) return exchange_->respond(error_response(error));
   exchange_->write(ReplyFormat::error_chunk(error.body()) + ReplyFormat::done());
   exchange_->finish();
 }

@@ -140,6 +140,7 @@ void GenerationCall::start() {
     const bool stopping = refused->reason() == Refused::Reason::kStopping;
     throw ApiError(stopping ? 503 : 429, "", stopping ? "stopping" : "queue_full", error.what());
   }
+  if (request_.stream && context_.options.heartbeat.count() > 0) keep_awake();
 }
 
 void GenerationCall::cancel() {
@@ -181,17 +182,29 @@ void GenerationCall::take_reports() {
   }
   std::string out;
   for (Report& report : reports) take(report, out);
-  if (request_.stream && !out.empty()) {
-    if (!std::exchange(stream_open_, true)) {
-      exchange_->open_stream({200,
-                              "text/event-stream; charset=utf-8",
-                              std::move(out),
-                              {{"cache-control", "no-cache"}, {"x-accel-buffering", "no"}}});
-    } else {
-      exchange_->write(std::move(out));
-    }
-  }
+  if (request_.stream && !out.empty()) send(std::move(out));
   if (unfinished_ == 0) all_finished();
+}
+
+void GenerationCall::send(std::string out) {
+  quiet_ = false;
+  if (std::exchange(stream_open_, true)) return exchange_->write(std::move(out));
+  exchange_->open_stream({200,
+                          "text/event-stream; charset=utf-8",
+                          std::move(out),
+                          {{"cache-control", "no-cache"}, {"x-accel-buffering", "no"}}});
+}
+
+// A long prompt is silence that clients and proxies take for a dead connection: a comment, which
+// clients pass over, tells them otherwise.
+void GenerationCall::keep_awake() {
+  exchange_->post_after(context_.options.heartbeat, [weak = weak_from_this()] {
+    const auto call = weak.lock();
+    if (call == nullptr || call->unfinished_ == SIZE_MAX) return;
+    if (call->quiet_) call->send(": reading the prompt\n\n");
+    call->quiet_ = true;
+    call->keep_awake();
+  });
 }
 
 void GenerationCall::take(Report& report, std::string& out) {

@@ -61,6 +61,8 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
 
   // In the exchange's sequence.
   void take_reports();
+  void send(std::string out);  // a piece of the stream
+  void keep_awake();
   void take(Report& report, std::string& out);
   void begin(int index, Choice& choice, std::string& out);
   Json token_log_probs(Choice& choice, const TokenResult& token);
@@ -95,6 +97,7 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   size_t unfinished_ = 0;
   int64_t generated_ = 0;  // tokens, of all choices
   bool stream_open_ = false;
+  bool quiet_ = true;                 // nothing was sent since the last heartbeat
   std::optional<StreamDecoder> fed_;  // of a session: what the state has been fed, as text
   std::string fed_text_;
   std::chrono::steady_clock::time_point submitted_;

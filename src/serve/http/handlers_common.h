@@ -11,8 +11,6 @@
 
 namespace laplace {
 
-HttpResponse error_response(const ApiError& error);  // service.cpp
-
 // Runs `body`; whatever it throws becomes the answer.
 template <class Body>
 void answer_errors(const std::shared_ptr<Exchange>& exchange, const Body& body) {

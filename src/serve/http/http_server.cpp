@@ -57,6 +57,8 @@ std::string_view http_reason(int status) {
       return "Request Header Fields Too Large";
     case 503:
       return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
     case 507:
       return "Insufficient Storage";
     default:

@@ -24,6 +24,16 @@ class Connection::Reply : public Exchange, public std::enable_shared_from_this<C
     boost::asio::post(connection_->socket_.get_executor(), std::move(work));
   }
 
+  void post_after(std::chrono::milliseconds delay, std::function<void()> work) override {
+    on_strand([delay, work = std::move(work)](Connection& connection) mutable {
+      connection.reply_timer_.expires_after(delay);
+      connection.reply_timer_.async_wait(
+          [self = connection.shared_from_this(), work = std::move(work)](ErrorCode error) {
+            if (!error) work();
+          });
+    });
+  }
+
   void release_body() override {
     std::string().swap(request_.body);
     on_strand([](Connection& connection) { connection.give_body_budget(); });

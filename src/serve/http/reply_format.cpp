@@ -28,6 +28,19 @@ std::string quoted_json(std::string_view text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+// U+0085, U+2028 and U+2029 as escapes: for clients that split a stream where Unicode ends a line.
+// In JSON they stand in texts only.
+std::string in_one_line(std::string json) {
+  static constexpr std::pair<std::string_view, std::string_view> kEnds[] = {
+      {"\xC2\x85", "\\u0085"}, {"\xE2\x80\xA8", "\\u2028"}, {"\xE2\x80\xA9", "\\u2029"}};
+  for (const auto& [end, escape] : kEnds) {
+    for (size_t at = 0; (at = json.find(end, at)) != std::string::npos; at += escape.size()) {
+      json.replace(at, end.size(), escape);
+    }
+  }
+  return json;
+}
+
 }  // namespace
 
 Json Usage::to_json() const {
@@ -106,8 +119,9 @@ ReplyFormat::ReplyFormat(bool chat, bool stream, StreamUsage stream_usage, std::
       object_(!chat    ? "text_completion"
               : stream ? "chat.completion.chunk"
                        : "chat.completion") {
-  head_ = cat("data: {\"id\":", quoted_json(id_), ",\"object\":\"", object_,
-              "\",\"created\":", created, ",\"model\":", quoted_json(model), ",\"choices\":[");
+  head_ =
+      cat("data: {\"id\":", quoted_json(id_), ",\"object\":\"", object_, "\",\"created\":", created,
+          ",\"model\":", in_one_line(quoted_json(model)), ",\"choices\":[");
 }
 
 std::string ReplyFormat::end_of_chunk(const Usage& so_far) const {
@@ -142,7 +156,7 @@ std::string ReplyFormat::text_chunk(int index, std::string_view text, const Json
   out += cat(",\"logprobs\":", log_probs.is_null() ? "null" : to_line(log_probs),
              ",\"finish_reason\":", finish.empty() ? "null" : quoted_json(finish), "}]",
              end_of_chunk(so_far));
-  return out;
+  return in_one_line(std::move(out));
 }
 
 std::string ReplyFormat::usage_chunk(const Usage& usage) const {
@@ -150,7 +164,7 @@ std::string ReplyFormat::usage_chunk(const Usage& usage) const {
 }
 
 std::string ReplyFormat::error_chunk(const std::string& error_body) {
-  return cat("data: ", error_body, "\n\n");
+  return in_one_line(cat("data: ", error_body, "\n\n"));
 }
 
 Json ReplyFormat::choice(int index, std::string text, Json log_probs,

@@ -116,7 +116,8 @@ std::string shown(JsonElement element) {
   const auto type = element.type();
   if (type == element_type::INT64) return cat(int64_t(element));
   if (type == element_type::UINT64) return cat(uint64_t(element));
-  if (type == element_type::DOUBLE) return to_text(Json(double(element)));
+  if (type == element_type::DOUBLE) return to_line(Json(double(element)));
+  if (type == element_type::BOOL) return bool(element) ? "true" : "false";
   return std::string(kind_of(element));
 }
 
@@ -238,6 +239,7 @@ void RequestFields::refuse(std::string_view name, std::string_view why) {
 
 void RequestFields::finish() const {
   for (const auto& [key, value] : object_) {
+    if (value.is_null()) continue;  // as if it were left out
     if (std::find(known_.begin(), known_.end(), key) == known_.end()) {
       throw ApiError(400, std::string(key.substr(0, 64)), "unknown_field",
                      cat("the field ", quoted(key), " is not known", did_you_mean(key, known_)));

@@ -135,14 +135,6 @@ bool equal_hosts(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-HttpResponse error_response(const ApiError& error) {
-  HttpResponse response{error.status(), "application/json", error.body(), {}};
-  if (error.status() == 429 || error.status() == 503) {
-    response.headers.emplace_back("retry-after", "1");
-  }
-  return response;
-}
-
 struct Service::Impl {
   Impl(Backend& backend, SessionManager& sessions, const ServiceOptions& options)
       : context(backend, sessions, options),

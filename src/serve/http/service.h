@@ -30,6 +30,7 @@ struct ServiceOptions {
   int64_t prefix_cache_bytes = 512ll << 20;
   std::chrono::milliseconds session_wait{8000};  // for a session that is in use
   std::chrono::milliseconds max_time{0};         // of one request, 0: no bound
+  std::chrono::milliseconds heartbeat{10'000};   // of streams with nothing to say, 0: none
 };
 
 class Service {

@@ -52,10 +52,13 @@ void refuse_unoffered(RequestFields& fields) {
   fields.refuse("chat_template_kwargs", "the chat template is the model's, never a request's");
   for (const char* const name :
        {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-        "guided_decoding_backend", "regex", "json_schema", "ebnf", "grammar"}) {
+        "guided_decoding_backend", "guided_whitespace_pattern", "regex", "json_schema", "ebnf",
+        "grammar"}) {
     fields.refuse(name, "only free text is offered; leave it out");
   }
   fields.refuse("use_beam_search", "beam search is not offered");
+  fields.ignore({"length_penalty", "early_stopping"});  // of beam search alone
+  fields.refuse("logits_processors", "give logit_bias instead");
   fields.refuse("priority", "priorities are not a client's to choose here");
   fields.refuse("prompt_embeds", "embeddings are not taken as prompts");
   fields.refuse("prompt_logprobs", "give echo and logprobs to /v1/completions instead");
