@@ -35,6 +35,29 @@ int open_to_read(const Path& path, struct stat* info) {
   return descriptor;
 }
 
+struct Descriptor {
+  int descriptor;
+  explicit Descriptor(int open) : descriptor(open) {}
+  ~Descriptor() { ::close(descriptor); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+};
+
+void append_all(int descriptor, const std::string& name, uint64_t max_bytes, std::string& out) {
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t got = ::read(descriptor, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_errno(cat("cannot read ", name));
+    if (got == 0) return;
+    out.append(buffer, static_cast<size_t>(got));
+    if (out.size() > max_bytes) {
+      fail_input(name, " is larger than the limit of ", human_bytes(double(max_bytes)),
+                 " for such a file; give a smaller one");
+    }
+  }
+}
+
 Path parent_of(const Path& path) {
   const Path parent = path.parent_path();
   return parent.empty() ? Path(".") : parent;
@@ -42,28 +65,18 @@ Path parent_of(const Path& path) {
 
 }  // namespace
 
+std::string read_standard_input() {
+  std::string out;
+  append_all(STDIN_FILENO, "standard input", UINT64_MAX, out);
+  return out;
+}
+
 std::string read_file(const Path& path, uint64_t max_bytes) {
   struct stat info {};
-  const int descriptor = open_to_read(path, &info);
+  const Descriptor file{open_to_read(path, &info)};
   std::string out;
   if (S_ISREG(info.st_mode)) out.reserve(static_cast<size_t>(info.st_size) + 1);
-  char buffer[1 << 16];
-  while (true) {
-    const ssize_t got = ::read(descriptor, buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      ::close(descriptor);
-      fail_errno(cat("cannot read ", path.string()));
-    }
-    if (got == 0) break;
-    out.append(buffer, static_cast<size_t>(got));
-    if (out.size() > max_bytes) {
-      ::close(descriptor);
-      fail_input(path.string(), " is larger than the limit of ", human_bytes(double(max_bytes)),
-                 " for such a file; give a smaller one");
-    }
-  }
-  ::close(descriptor);
+  append_all(file.descriptor, path.string(), max_bytes, out);
   return out;
 }
 
@@ -141,12 +154,36 @@ FileLock::~FileLock() { ::close(descriptor_); }
 AtomicDirectory::AtomicDirectory(const Path& path)
     : path_(path), temporary_(parent_of(path) / cat(".", path.filename().string(), ".tmp")) {
   std::error_code code;
-  std::filesystem::remove_all(temporary_, code);
-  std::filesystem::create_directories(temporary_, code);
-  if (code) fail("cannot create the directory ", temporary_.string(), ": ", code.message());
+  do {
+    std::filesystem::create_directories(temporary_, code);
+    if (code) fail("cannot create the directory ", temporary_.string(), ": ", code.message());
+  } while (!lock());
+  for (const auto& left_over : std::filesystem::directory_iterator(temporary_)) {
+    std::filesystem::remove_all(left_over, code);
+    if (code) fail("cannot remove ", left_over.path().string(), ": ", code.message());
+  }
+}
+
+// False when another process has removed or renamed the directory in the meantime.
+bool AtomicDirectory::lock() {
+  descriptor_ = ::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0 && errno == ENOENT) return false;
+  if (descriptor_ < 0) fail_errno(cat("cannot open ", temporary_.string()));
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(descriptor_);
+    fail_input("another process is writing ", path_.string(),
+               "; wait until it has ended, or choose another place");
+  }
+  struct stat own {
+  }, named{};
+  const bool same = ::fstat(descriptor_, &own) == 0 && ::stat(temporary_.c_str(), &named) == 0 &&
+                    own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+  if (!same) ::close(descriptor_);
+  return same;
 }
 
 AtomicDirectory::~AtomicDirectory() {
+  ::close(descriptor_);
   if (committed_) return;
   std::error_code ignored;
   std::filesystem::remove_all(temporary_, ignored);

@@ -17,6 +17,8 @@ namespace laplace {
 using Path = std::filesystem::path;
 
 // The whole file. Refuses a missing file, a directory, and more than `max_bytes`.
+// The rest of standard input.
+std::string read_standard_input();
 std::string read_file(const Path& path, uint64_t max_bytes = uint64_t{1} << 32);
 
 // Writes `bytes` under `path` atomically (temporary name, fsync, rename, fsync of the parent).
@@ -63,7 +65,8 @@ class FileLock {
 
 // A directory that is filled under a hidden name beside it and appears under `path` at commit().
 // The files inside must be synced by whoever writes them (AtomicFile does). A left-over temporary
-// directory of an earlier, killed run is removed first. Destroyed without commit, it is removed.
+// directory of an earlier, killed run is emptied first; one that another process fills is refused.
+// Destroyed without commit, it is removed.
 class AtomicDirectory {
  public:
   explicit AtomicDirectory(const Path& path);
@@ -76,8 +79,11 @@ class AtomicDirectory {
   void commit();
 
  private:
+  bool lock();
+
   Path path_;
   Path temporary_;
+  int descriptor_ = -1;  // of the temporary directory, locked
   bool committed_ = false;
 };
 

@@ -122,6 +122,7 @@ void add_common(CLI::App& app, BenchOptions& options) {
       ->check(not_negative())
       ->capture_default_str();
   app.add_option("--seed", options.load.seed, "Of prompts, sampling and arrivals")
+      ->check(whole_64_bits())
       ->capture_default_str();
   app.add_flag("--json", options.json, "Print one JSON object");
 }

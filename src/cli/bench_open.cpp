@@ -52,6 +52,7 @@ class RandomModel {
           if (spec.layer != layer) continue;
           tensors.emplace_back(spec.name, filled(spec, *source));
           files[spec.name] = name;
+          if (stop_requested()) fail("stopped");
         }
         write_safetensors(path_ / name, tensors);
       }
@@ -101,6 +102,8 @@ void run(const OpenOptions& options) {
   if (options.model.empty() == options.config.empty()) {
     fail_input("give either --model (a model directory) or --config (random weights are written)");
   }
+  (void)parse_engine_dtype(options.dtype);  // refused before anything is written
+  install_stop_signals();                   // the random model goes, whatever happens
   std::optional<RandomModel> random;
   if (options.model.empty()) random.emplace(options.config);
   const Path directory = open_model_directory(random ? random->path() : Path(options.model));

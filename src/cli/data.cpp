@@ -14,7 +14,9 @@
 #include "base/process.h"
 #include "base/progress.h"
 #include "base/threads.h"
+#include "cli/checks.h"
 #include "cli/input_options.h"
+#include "cli/model_options.h"
 #include "cli/verbs.h"
 #include "data/prepare.h"
 #include "text/tokenizer.h"
@@ -91,7 +93,7 @@ DataReport inspect_data(const Path& directory) {
       report.dataset ? report.dataset->vocab_size : std::numeric_limits<int32_t>::max();
   std::optional<Tokenizer> tokenizer;
   for (const std::string_view name : {kTrainSplit, kValSplit}) {
-    if (list_shards(directory, name).empty() && name == kValSplit) continue;
+    if (name == kValSplit && !has_split(directory, name)) continue;
     const TokenStream stream(directory, name, vocab_size);
     if (name == kTrainSplit) tokenizer = tokenizer_of(directory, report.dataset);
     SplitReport split{std::string(name), {}, tokenizer ? sample_of(stream, *tokenizer) : ""};
@@ -183,8 +185,11 @@ void add_split_options(CLI::App& app, SplitOptions& split) {
           ->capture_default_str();
   app.add_option("--val-last-bytes", split.val_last_bytes,
                  "Hold out the last bytes of the whole text instead, from the start of a line on")
+      ->check(above_zero())
       ->excludes(fraction);
-  app.add_option("--seed", split.seed, "Which documents are held out")->capture_default_str();
+  app.add_option("--seed", split.seed, "Which documents are held out")
+      ->check(whole_64_bits())
+      ->capture_default_str();
   app.add_option("--shard-tokens", split.shard_tokens, "Tokens a shard")->capture_default_str();
 }
 
@@ -208,6 +213,7 @@ void add_prepare(CLI::App& data) {
       "Example:\n  laplace data prepare --tokenizer tok --input corpus/ more.jsonl.zst --out data");
   app->callback([arguments] {
     arguments->options.import = arguments->inputs.resolve();
+    arguments->options.tokenizer = tokenizer_place(arguments->options.tokenizer);
     run_prepare(arguments->options, arguments->json);
   });
 }

@@ -276,7 +276,9 @@ void inspect_model(const Path& path, const Arguments& arguments) {
 void refuse_other_kinds(const Path& path) {
   const std::string name = path.filename().string();
   const auto holds = [&](const char* file) { return fs::exists(path / file); };
-  if (path.extension() == ".bin" || holds("dataset.json") || holds("train_000000.bin")) {
+  const bool shard =
+      path.extension() == ".bin" && (name.starts_with("train_") || name.starts_with("val_"));
+  if (shard || holds("dataset.json") || holds("train_000000.bin")) {
     fail_input(path.string(), " holds token shards; `laplace data info DIR` shows them");
   }
   const bool alone = !holds("config.json") && (holds("tokenizer.json") || holds("vocab.bpe"));
@@ -285,6 +287,12 @@ void refuse_other_kinds(const Path& path) {
                " is a tokenizer; `laplace tokenizer encode --tokenizer DIR` shows "
                "how it cuts a text");
   }
+}
+
+// A model's, not one of the other .json files beside it.
+bool is_config(const Path& path) {
+  const Json json = load_json(path);
+  return json.is_object() && (json.contains("vocab_size") || json.contains("hidden_size"));
 }
 
 void run(const Arguments& arguments) {
@@ -297,10 +305,12 @@ void run(const Arguments& arguments) {
   if (path.extension() == ".safetensors") return inspect_weights(path, arguments);
   refuse_other_kinds(path);
   if (fs::is_directory(path)) return inspect_model(path, arguments);
-  if (path.extension() == ".json") return inspect_config(path, arguments.json);
+  if (path.extension() == ".json" && is_config(path)) {
+    return inspect_config(path, arguments.json);
+  }
   fail_input(path.string(),
-             " is none of what inspect shows: a model or run directory, a "
-             ".safetensors file, a config.json; check the path");
+             " is none of what inspect shows: a model or run directory, a .safetensors file (in a "
+             "directory for its shards), a config.json; check the path");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "cli/arguments.h"
 #include "cli/recipe.h"
 #include "cli/verbs.h"
 
@@ -54,7 +55,7 @@ int explain(const CLI::App& program, const CLI::ParseError& error) {
     if (!hint.empty()) break;
   }
   const std::string call = call_of(app);
-  log_error(error.what(), hint, " (laplace ", call, call.empty() ? "" : " ",
+  log_error(without_marks(error.what()), hint, " (laplace ", call, call.empty() ? "" : " ",
             "--help shows the options)");
   return 2;
 }
@@ -75,9 +76,10 @@ int run(int argc, char** argv) {
   add_bench(program);
   add_inspect(program);
   add_serve(program);
+  read_as_written(program);
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
-    arguments = expand_recipe(std::move(arguments), *program.get_subcommand("train"));
+    arguments = marked(expand_recipe(std::move(arguments), *program.get_subcommand("train")));
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them last first
     program.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {

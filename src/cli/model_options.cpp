@@ -2,8 +2,6 @@
 #include "cli/model_options.h"
 
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <random>
 
 #include "base/error.h"
@@ -13,6 +11,7 @@
 #include "cli/checks.h"
 #include "model/model_directory.h"
 #include "serve/engine/check_request.h"
+#include "serve/engine/text_stream.h"
 
 namespace laplace::cli {
 
@@ -114,13 +113,19 @@ Request SamplingOptions::resolve() const {
   std::random_device device;
   out.sampling.seed = seed ? *seed : (uint64_t{device()} << 32 | device());
   check_numbers(out);
+  StopFilter{out.stops};
   log_debug("seed ", out.sampling.seed);
   return out;
 }
 
+Path tokenizer_place(const Path& path) {
+  return std::filesystem::is_directory(path / "checkpoints") ? open_model_directory(path) : path;
+}
+
 std::string read_input(const std::string& name) {
-  if (name != "-") return read_file(name);
-  return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::string text = name == "-" ? read_standard_input() : read_file(name);
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // as in the texts of `data prepare`
+  return text;
 }
 
 void print_now(std::string_view text) {

@@ -54,7 +54,10 @@ struct SamplingOptions {
 // --temperature, --top-k, --top-p, --min-p, the penalties, --seed, --stop.
 void add_sampling_options(CLI::App& app, SamplingOptions& options);
 
-// The bytes of a file, or of standard input for "-".
+// Where the tokenizer of a place lies: of a run, in its checkpoint.
+Path tokenizer_place(const Path& path);
+
+// The text of a file, or of standard input for "-", without a byte order mark.
 std::string read_input(const std::string& name);
 
 // Writes to standard output and flushes, so that streamed text is seen as it comes. Throws

@@ -52,8 +52,9 @@ void keep_one_budget(const std::vector<std::string>& arguments, std::vector<std:
 }  // namespace
 
 std::vector<std::string> expand_recipe(std::vector<std::string> arguments, const CLI::App& verb) {
-  const auto at = std::find(arguments.begin(), arguments.end(), verb.get_name());
-  if (at == arguments.end()) return arguments;
+  const auto at = std::ranges::find_if(
+      arguments, [](const std::string& argument) { return !argument.starts_with('-'); });
+  if (at == arguments.end() || *at != verb.get_name()) return arguments;
   const size_t behind_verb = size_t(at - arguments.begin()) + 1;
   std::vector<std::string> flags;
   for (size_t i = behind_verb; i < arguments.size();) {

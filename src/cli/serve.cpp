@@ -207,10 +207,12 @@ void add_session_options(CLI::App& app, ServeOptions& options) {
       ->group(group);
   app.add_option("--session-memory", sessions.memory_bytes, "Bytes of states kept in memory")
       ->transform(CLI::AsSizeValue(false))
+      ->check(above_zero())
       ->capture_default_str()
       ->group(group);
   app.add_option("--session-quota", sessions.stored_bytes, "Bytes of the saved sessions of a key")
       ->transform(CLI::AsSizeValue(false))
+      ->check(above_zero())
       ->capture_default_str()
       ->group(group);
   app.add_option("--max-sessions", sessions.stored_sessions, "Saved sessions of a key")
@@ -225,6 +227,7 @@ void add_session_options(CLI::App& app, ServeOptions& options) {
   app.add_option("--prefix-cache", options.server.service.prefix_cache_bytes,
                  "Bytes of states of prompts kept in memory, 0 for none")
       ->transform(CLI::AsSizeValue(false))
+      ->check(not_negative())
       ->capture_default_str()
       ->group(group);
 }
@@ -268,6 +271,7 @@ void add_http_limits(CLI::App& app, ServeOptions& options) {
   const auto add_bytes = [&](const std::string& name, int64_t& value, const std::string& help) {
     app.add_option(name, value, help)
         ->transform(CLI::AsSizeValue(false))
+        ->check(above_zero())
         ->capture_default_str()
         ->group(group);
   };

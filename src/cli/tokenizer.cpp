@@ -1,11 +1,12 @@
 // `laplace tokenizer train|encode|decode`.
+#include <unistd.h>
 #include <algorithm>
 #include <atomic>
+
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "base/progress.h"
 #include "base/threads.h"
 #include "cli/input_options.h"
+#include "cli/model_options.h"
 #include "cli/verbs.h"
 #include "text/bpe_train.h"
 #include "text/tokenizer.h"
@@ -29,13 +31,14 @@ namespace {
 class Input {
  public:
   explicit Input(const std::string& name) : name_(name == "-" ? "standard input" : name) {
+    std::error_code missing;
     if (name == "-") {
-      held_.assign(std::istreambuf_iterator<char>(std::cin), {});
-    } else if (std::filesystem::is_fifo(name)) {  // has no size, so it cannot be mapped
-      std::ifstream pipe(name, std::ios::binary);
-      held_.assign(std::istreambuf_iterator<char>(pipe), {});
-    } else {
+      held_ = read_standard_input();
+    } else if (std::filesystem::is_regular_file(name, missing) &&
+               std::filesystem::file_size(name, missing) > 0) {
       map_ = MappedFile(name);
+    } else {  // pipes, and what /proc holds, have no size to be mapped by
+      held_ = read_file(name);
     }
   }
   std::string_view text() const {
@@ -91,7 +94,22 @@ bool read_block(Importer& importer, std::vector<Record>& block) {
   return !block.empty();
 }
 
+// Refuses, before the work, where no directory can be made.
+void check_place(const Path& directory) {
+  Path at = std::filesystem::absolute(directory);
+  while (!std::filesystem::exists(at) && at.has_relative_path()) at = at.parent_path();
+  if (!std::filesystem::is_directory(at)) {
+    fail_input(at.string(), " is a file; name a directory with --out");
+  }
+  if (::access(at.c_str(), W_OK) != 0) {
+    fail_input("cannot write in ", at.string(), ": ", std::strerror(errno),
+               "; choose another --out");
+  }
+}
+
 void train(const TrainFlags& flags) {
+  BpeTrainer::check(flags.options);
+  check_place(flags.out);
   std::unique_ptr<Progress> progress;
   Importer importer(flags.inputs.resolve(), [&](int64_t bytes) { progress->add(bytes); });
   progress = std::make_unique<Progress>("counting", importer.input_bytes(), "B");
@@ -157,7 +175,7 @@ void print_ids(const std::vector<TokenId>& ids, bool json) {
 }
 
 void encode(const CodeFlags& flags) {
-  const Tokenizer tokenizer = Tokenizer::open(flags.tokenizer);
+  const Tokenizer tokenizer = Tokenizer::open(tokenizer_place(flags.tokenizer));
   const Input input(flags.file);
   Encoder encoder(tokenizer);
   std::vector<TokenId> ids;
@@ -211,7 +229,7 @@ std::vector<TokenId> read_json_ids(std::string_view line, const std::string& whe
 }
 
 void decode(const CodeFlags& flags) {
-  const Tokenizer tokenizer = Tokenizer::open(flags.tokenizer);
+  const Tokenizer tokenizer = Tokenizer::open(tokenizer_place(flags.tokenizer));
   const Input input(flags.file);
   for_lines(input.text(), [&](std::string_view line, int64_t number) {
     const std::string where = input.name() + ", line " + std::to_string(number);

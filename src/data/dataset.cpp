@@ -76,13 +76,19 @@ std::optional<DatasetInfo> load_dataset_info(const Path& directory) {
   return info;
 }
 
+bool has_split(const Path& directory, std::string_view split) {
+  if (!list_shards(directory, split).empty()) return true;
+  const auto info = load_dataset_info(directory);
+  return info && info->split(split).tokens > 0;
+}
+
 TokenStream::TokenStream(const Path& directory, std::string_view split, int64_t vocab_size)
     : directory_(directory), split_(split), vocab_size_(vocab_size), end_of_text_(kGpt2EndOfText) {
   const std::vector<Path> paths = list_shards(directory, split);
   if (paths.empty()) {
     fail_input(directory.string(), " has no ", split, " shards (", shard_name(split, 0),
                "); make them with `laplace data prepare`",
-               split == kValSplit ? " and a --val-fraction above 0" : "");
+               split == kValSplit ? " and a --val-fraction above 0" : "", ", or restore them");
   }
   info_ = load_dataset_info(directory);
   if (info_) {

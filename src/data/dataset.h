@@ -42,6 +42,10 @@ void save_dataset_info(const Path& directory, const DatasetInfo& info);
 // Reads it; nothing when the directory has none (shards that llm.c's scripts wrote).
 std::optional<DatasetInfo> load_dataset_info(const Path& directory);
 
+// Whether the directory has shards of the split, or dataset.json counts tokens of it: then opening
+// it refuses what is missing.
+bool has_split(const Path& directory, std::string_view split);
+
 // The shards of one split as one concatenated stream of tokens. Const members may be called from
 // any number of threads.
 class TokenStream {

@@ -70,7 +70,12 @@ void add_directory(const fs::path& directory, InputFormat format, std::vector<In
       log_warning("passing over ", entry->path().string(),
                   ", a link to a directory; name it with --input if it is meant");
     }
-    if (!entry->is_regular_file(unreadable)) continue;
+    if (!entry->is_regular_file(unreadable)) {
+      if (!entry->is_directory(unreadable)) {
+        log_warning("passing over ", entry->path().string(), ", which is no file");
+      }
+      continue;
+    }
     refuse_parquet(entry->path());
     const std::string ending = content_ending(entry->path());
     if (ending == ".txt" || ending == ".md" || is_json_lines(ending)) {

@@ -147,6 +147,10 @@ PrepareReport prepare_dataset(const PrepareOptions& options) {
   report.files = importer.files();
   run(importer, tokenizer, threads, splitter, report);
   progress->finish();
+  if (splitter.documents() == 0 && report.bad_lines > 0) {
+    fail_input("all ", report.bad_lines, " lines were left out as bad; without --skip-bad the ",
+               "first of them is told");
+  }
   report.info = splitter.finish();
   save_dataset_info(out.temporary(), report.info);
   tokenizer.save(out.temporary());

@@ -36,6 +36,7 @@ class Splitter {
   Splitter(const Tokenizer& tokenizer, const Path& directory, const SplitOptions& options);
 
   void add(Piece piece);
+  int64_t documents() const { return documents_; }  // added so far
   // Completes the shards. Throws Error(kBadInput) when there was no text, or none is left to train.
   DatasetInfo finish();
 

@@ -61,7 +61,7 @@ std::string read_dtype(JsonFields& fields, const std::string& source) {
   // transformers 5 writes "dtype" for what was "torch_dtype".
   const std::string name =
       fields.has("dtype") && !fields.has("torch_dtype") ? "dtype" : "torch_dtype";
-  std::string dtype = fields.text(name, "float32");
+  std::string dtype = fields.any(name).is_null() ? "float32" : fields.text(name);
   if (dtype != "float32" && dtype != "bfloat16") {
     fail_input(source, ": the field ", quoted(name), " is ", quoted(dtype),
                ", but must be \"float32\" or \"bfloat16\"");

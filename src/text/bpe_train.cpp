@@ -4,14 +4,17 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/strings.h"
 #include "base/threads.h"
 #include "text/pair_merges.h"
 #include "text/splitter.h"
+#include "text/unicode.h"
 
 namespace laplace {
 
@@ -102,7 +105,7 @@ void BpeTrainer::add(std::string_view text, Progress* progress) {
   });
 }
 
-Tokenizer BpeTrainer::train(const BpeOptions& options) const {
+void BpeTrainer::check(const BpeOptions& options) {
   const auto smallest = int64_t(256 + options.specials.size());
   if (options.vocab_size < smallest) {
     fail_input("the vocabulary size ", options.vocab_size, " is too small; give at least ",
@@ -111,6 +114,21 @@ Tokenizer BpeTrainer::train(const BpeOptions& options) const {
   if (options.min_frequency < 1) {
     fail_input("the least frequency of a pair is ", options.min_frequency, "; give at least 1");
   }
+  std::set<std::string_view> seen;
+  for (const std::string& special : options.specials) {
+    const char* const problem = special.empty()                ? "is empty"
+                                : !is_valid_utf8(special)      ? "is not UTF-8"
+                                : !seen.insert(special).second ? "is given twice"
+                                                               : nullptr;
+    if (problem != nullptr) {
+      fail_input("the special token ", quoted(special), " ", problem, "; choose another text");
+    }
+  }
+}
+
+Tokenizer BpeTrainer::train(const BpeOptions& options) const {
+  check(options);
+  const auto smallest = int64_t(256 + options.specials.size());
   if (counts_->empty()) {
     fail_input(
         "there is no text to train a tokenizer on; give at least one file that is not empty");

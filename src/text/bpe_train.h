@@ -43,6 +43,9 @@ class BpeTrainer {
   // Nothing crosses from one text into the next. `progress`, when given, is told of the bytes done.
   void add(std::string_view text, Progress* progress = nullptr);
 
+  // Refuses options that no text can satisfy, as train() does: to be called before long work.
+  static void check(const BpeOptions& options);
+
   // The tokenizer. Stops early with a warning when no pair has min_frequency places. Throws
   // Error(kBadInput) on a vocabulary size that cannot be, or when there was no text at all.
   Tokenizer train(const BpeOptions& options) const;

@@ -96,13 +96,14 @@ void TablesBuilder::add_piece(TokenId id, std::string bytes) {
   }
 }
 
-void TablesBuilder::add_special(TokenId id, const std::string& text) {
+void TablesBuilder::add_special(TokenId id, const std::string& text, SpecialForm form) {
   if (!is_valid_utf8(text)) {
     fail_input(source_, ": the special token ", laplace::quoted(text),
                " is not UTF-8; choose another text");
   }
   place(id, text);
   tables_->special[size_t(id)] = true;
+  if (form != SpecialForm()) tables_->forms[id] = form;
   if (!tables_->specials.emplace(text, id).second) {
     fail_input(source_, ": the special token ", laplace::quoted(text),
                " is given twice; remove one");

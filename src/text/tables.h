@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -55,6 +56,12 @@ class MergeTable {
   int shift_;
 };
 
+// How other programs cut a special token out of a text, which we do not: kept for them.
+struct SpecialForm {
+  bool lstrip = false, rstrip = false, single_word = false;
+  bool operator==(const SpecialForm&) const = default;
+};
+
 struct Tokenizer::Tables {
   struct Pair {
     TokenId left;
@@ -62,9 +69,10 @@ struct Tokenizer::Tables {
     TokenId id;
   };
 
-  std::vector<std::string> pieces;  // by id; a special token's own text
-  std::vector<Pair> merges;         // by rank
-  std::vector<bool> special;        // by id
+  std::vector<std::string> pieces;       // by id; a special token's own text
+  std::vector<Pair> merges;              // by rank
+  std::vector<bool> special;             // by id
+  std::map<TokenId, SpecialForm> forms;  // of special tokens that have one
   std::unordered_map<std::string, TokenId> specials;
   std::array<TokenId, 256> byte_ids = {};  // the token of every byte
   MergeTable table;
@@ -86,7 +94,7 @@ class TablesBuilder {
 
   void add_piece(TokenId id, std::string bytes);
   // `text` is what a person reads, not byte characters.
-  void add_special(TokenId id, const std::string& text);
+  void add_special(TokenId id, const std::string& text, SpecialForm form = {});
 
   // The next rank. Both parts and what they are together must be ordinary tokens already.
   void add_merge(const std::string& left, const std::string& right);

@@ -29,9 +29,12 @@ std::string key_of(const Tokenizer::Tables& tables, size_t id) {
 }
 
 std::string added_token(const Tokenizer::Tables& tables, size_t id) {
+  const auto at = tables.forms.find(TokenId(id));
+  const SpecialForm form = at == tables.forms.end() ? SpecialForm() : at->second;
+  const auto flag = [](bool value) { return value ? "true" : "false"; };
   return cat("    {\"id\": ", id, ", \"content\": ", json_string(tables.pieces[id]),
-             ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, ",
-             "\"normalized\": false, \"special\": true}");
+             ", \"single_word\": ", flag(form.single_word), ", \"lstrip\": ", flag(form.lstrip),
+             ", \"rstrip\": ", flag(form.rstrip), ", \"normalized\": false, \"special\": true}");
 }
 
 constexpr std::string_view kSplitting =
@@ -94,9 +97,15 @@ std::string tables_to_json(const Tokenizer::Tables& tables) {
 
 Tokenizer Tokenizer::open(const Path& path) {
   if (!std::filesystem::is_directory(path)) {
-    const bool gpt2 = path.filename() == "vocab.bpe" || path.filename() == "encoder.json";
+    const std::string name = path.filename().string();
     const Path folder = path.parent_path();
-    return gpt2 ? open_gpt2(folder / "encoder.json", folder / "vocab.bpe") : open_json(path);
+    if (name == "vocab.bpe" || name == "encoder.json") {
+      return open_gpt2(folder / "encoder.json", folder / "vocab.bpe");
+    }
+    if (name == "merges.txt" || name == "vocab.json") {
+      return open_gpt2(folder / "vocab.json", folder / "merges.txt");
+    }
+    return open_json(path);
   }
   const auto has = [&](const char* name) { return std::filesystem::exists(path / name); };
   if (has("tokenizer.json")) return open_json(path / "tokenizer.json");

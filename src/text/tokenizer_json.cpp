@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "text/byte_alphabet.h"
 
 namespace laplace {
@@ -97,6 +98,14 @@ class Object {
     }
   }
 
+  // False where it is missing.
+  bool flag(const std::string& field) const {
+    const Tree* const value = find(field);
+    if (value != nullptr && !value->is_boolean()) {
+      fail_input(source_, ": ", where(field), " must be true or false");
+    }
+    return value != nullptr && value->get<bool>();
+  }
   std::string where(const std::string& field) const {
     return laplace::quoted(name_.empty() ? field : name_ + "." + field);
   }
@@ -121,7 +130,11 @@ TokenId id_of(const Tree& value, const std::string& source, const std::string& t
   return value.get<TokenId>();
 }
 
-using Specials = std::map<std::string, TokenId>;
+struct Special {
+  TokenId id;
+  SpecialForm form;
+};
+using Specials = std::map<std::string, Special>;
 
 Specials read_specials(const Object& file) {
   Specials specials;
@@ -138,7 +151,10 @@ Specials read_specials(const Object& file) {
       fail_input(file.source(), ": the added token ", laplace::quoted(text),
                  " is not special, which is not supported; set \"special\" to true or remove it");
     }
-    if (!specials.emplace(text, id_of(token.need("id"), file.source(), text)).second) {
+    const SpecialForm form = {token.flag("lstrip"), token.flag("rstrip"),
+                              token.flag("single_word")};
+    const Special own = {id_of(token.need("id"), file.source(), text), form};
+    if (!specials.emplace(text, own).second) {
       fail_input(file.source(), ": the added token ", laplace::quoted(text),
                  " is given twice; remove one");
     }
@@ -153,12 +169,12 @@ TablesBuilder read_vocabulary(const Tree& vocabulary, const Specials& specials,
     fail_input(source, ": the vocabulary must be a JSON object from token to id");
   }
   size_t count = vocabulary.size();
-  for (const auto& [text, id] : specials) {
+  for (const auto& [text, special] : specials) {
     const auto at = vocabulary.find(text);
     if (at == vocabulary.end()) {
       ++count;
-    } else if (id_of(*at, source, text) != id) {
-      fail_input(source, ": the special token ", laplace::quoted(text), " has the id ", id,
+    } else if (id_of(*at, source, text) != special.id) {
+      fail_input(source, ": the special token ", laplace::quoted(text), " has the id ", special.id,
                  " in \"added_tokens\" but another in the vocabulary; make them equal");
     }
   }
@@ -172,7 +188,7 @@ TablesBuilder read_vocabulary(const Tree& vocabulary, const Specials& specials,
     }
     builder.add_piece(id_of(value, source, key), *bytes);
   }
-  for (const auto& [text, id] : specials) builder.add_special(id, text);
+  for (const auto& [text, own] : specials) builder.add_special(own.id, text, own.form);
   return builder;
 }
 
@@ -232,6 +248,11 @@ std::shared_ptr<const Tokenizer::Tables> tables_from_json(std::string_view text,
   if (file.find("normalizer") != nullptr) {
     fail_input(source, ": \"normalizer\" must be null; text is taken as it is here");
   }
+  for (const char* const field : {"truncation", "padding"}) {
+    if (file.find(field) != nullptr) {
+      log_warning(source, ": ", laplace::quoted(field), " is not used; no text is cut or padded");
+    }
+  }
   const Object splitting(file.need("pre_tokenizer"), source, "pre_tokenizer");
   splitting.only("type", "ByteLevel");
   splitting.only("add_prefix_space", false);
@@ -259,7 +280,8 @@ std::shared_ptr<const Tokenizer::Tables> tables_from_gpt2(std::string_view encod
   if (vocabulary.is_object()) {
     const auto at = vocabulary.find(kEndOfText);
     if (at != vocabulary.end()) {
-      specials.emplace(kEndOfText, id_of(*at, encoder_source, std::string(kEndOfText)));
+      specials.emplace(kEndOfText,
+                       Special{id_of(*at, encoder_source, std::string(kEndOfText)), {}});
     }
   }
   TablesBuilder builder = read_vocabulary(vocabulary, specials, encoder_source);

@@ -93,9 +93,11 @@ class Run {
                  " holds a run already; add --resume to go on with it, or choose "
                  "another --out");
     }
-    if (std::filesystem::exists(Path(options.data) / "val_000000.bin")) {
-      validation_ = std::make_unique<SequentialLoader>(options.data, "val", options.seq_length,
+    if (has_split(options.data, kValSplit)) {
+      validation_ = std::make_unique<SequentialLoader>(options.data, kValSplit, options.seq_length,
                                                        config_.vocab_size);
+    } else {
+      log_warning(options.data, " holds no text for validation, so there will be none");
     }
     if (!options.resume) refuse_files_of_another_run();
     resume();

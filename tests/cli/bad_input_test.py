@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 from program import CONFIG, Program
 
@@ -69,6 +70,61 @@ def check_configs(program: Program) -> None:
         program.refuse(*program.train_flags("r", config=config), says=says)
     (program.dir / "broken.json").write_text('{"vocab_size": 5')
     program.refuse("inspect", "--config", "broken.json", says="broken.json")
+
+
+def check_numbers_and_brackets(program: Program) -> None:
+    """What is written is what is read: no octal numbers, no lists of what stands in brackets."""
+    done = program.run("tokenizer", "train", "--input", "text.txt", "--vocab-size", "0300", "--special", "[PAD]", "[a,b]",
+                       "--special=[]", "<|endoftext|>", "--out", "[tok]")
+    assert b"300 tokens" in done.stderr, done.stderr
+    specials = [t["content"] for t in json.loads((program.dir / "[tok]" / "tokenizer.json").read_text())["added_tokens"]]
+    assert specials == ["[PAD]", "[a,b]", "[]", "<|endoftext|>"], specials
+    shutil.copy(program.dir / "text.txt", program.dir / "[x].txt]")
+    program.run("data", "prepare", "--tokenizer", "[tok]", "--input", "[x].txt]", "--out", "[data]", "--seed", "010")
+    program.run(*program.train_flags("eight", steps="08", data="[data]"))
+    assert len(program.losses("eight")) == 8
+    for verb in (("data", "prepare", "--tokenizer", "tokenizer", "--input", "text.txt", "--out", "d3"),
+                 ("bench", "decode", "--config", "config.json")):
+        for seed in ("-1", "99999999999999999999999", "1.5", "x"):
+            program.refuse(*verb, "--seed", seed, says="--seed")
+    program.refuse("data", "prepare", "--tokenizer", "tokenizer", "--input", "text.txt", "--out", "d3",
+                   "--val-last-bytes", 0, says="--val-last-bytes")
+    for flag, value in (("--max-body-bytes", 0), ("--session-memory", -1), ("--prefix-cache", "9" * 20)):
+        program.refuse("serve", "--model", "eight", flag, value, says=flag)
+    program.refuse("chat", "--model", "eight", "--stop", "", says="stop string")
+    for special, says in (("", "empty"), ("<|endoftext|>", "twice")):
+        program.refuse("tokenizer", "train", "--input", "gone", "--vocab-size", 400, "--special", "<|endoftext|>", special,
+                       "--out", "t", says=says)
+    program.refuse("tokenizer", "train", "--input", "gone", "--vocab-size", 400, "--out", "text.txt", says="text.txt is a file")
+
+
+def check_inputs(program: Program) -> None:
+    """What cannot be read is not empty."""
+    directory = os.open(program.dir, os.O_RDONLY)
+    for verb in (("tokenizer", "encode", "--tokenizer", "eight"), ("generate", "--model", "eight", "--prompt-file", "-")):
+        done = subprocess.run(program.command(*verb), cwd=program.dir, stdin=directory, capture_output=True)
+        assert done.returncode == 1 and b"standard input" in done.stderr, done.stderr
+    os.close(directory)
+    assert program.run("tokenizer", "encode", "--tokenizer", "eight", "/proc/version").stdout.strip()
+    (program.dir / "bad.jsonl").write_text('{"text": "x"}\n' * 20)
+    program.refuse("data", "prepare", "--tokenizer", "tokenizer", "--input", "bad.jsonl", "--column", "txt", "--skip-bad",
+                   "--out", "d4", says="all 20 lines")
+    program.run("data", "prepare", "--tokenizer", "tokenizer", "--input", "text.txt", "--out", "no-val", "--val-fraction", 0)
+    assert b"no text for validation" in program.run(*program.train_flags("no-val-run", data="no-val", steps=1)).stderr
+    shutil.copytree(program.dir / "data", program.dir / "lost")
+    for shard in (program.dir / "lost").glob("val_*"):
+        shard.unlink()
+    for verb in (("data", "info", "lost"), program.train_flags("r", data="lost")):
+        program.refuse(*verb, says="no val shards")
+    # Two that write the same place: the second is refused, the first is whole.
+    slow = program.start("data", "prepare", "--tokenizer", "tokenizer", "--input", "-", "--format", "text", "--out", "d5",
+                         stdin=subprocess.PIPE)
+    while not (program.dir / ".d5.tmp").exists():
+        assert slow.poll() is None
+        time.sleep(0.01)
+    program.refuse("data", "prepare", "--tokenizer", "tokenizer", "--input", "text.txt", "--out", "d5", says="another process")
+    _, said = slow.communicate((program.dir / "text.txt").read_bytes())
+    assert slow.returncode == 0 and program.run("data", "info", "d5").stdout, said
 
 
 def check_command_line(program: Program) -> None:
@@ -133,8 +189,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         program = Program(sys.argv[1], directory)
         program.prepare()
-        for check in (check_files, check_shards, check_configs, check_command_line, check_safetensors,
-                      check_full_disk):
+        for check in (check_files, check_shards, check_configs, check_command_line, check_numbers_and_brackets,
+                      check_inputs, check_safetensors, check_full_disk):
             check(program)
             print(check.__name__, "passed")
 

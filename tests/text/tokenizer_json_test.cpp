@@ -101,6 +101,20 @@ TEST(TokenizerJson, KeepsIdsInAnyOrder) {
   EXPECT_EQ(moved.encode(text), ids);
 }
 
+// As RoBERTa's <mask>. We do not cut special tokens out of a text, but who reads what we write may.
+TEST(TokenizerJson, KeepsHowSpecialTokensAreCut) {
+  Json tree = small_json();
+  tree["added_tokens"][0]["lstrip"] = true;
+  tree["added_tokens"][0]["single_word"] = true;
+  const Tokenizer opened = Tokenizer::parse_json(to_text(tree), "mask");
+  const Json written = parse_json(opened.to_json(), "written")["added_tokens"][0];
+  EXPECT_EQ(written["lstrip"], true);
+  EXPECT_EQ(written["single_word"], true);
+  EXPECT_EQ(written["rstrip"], false);
+  EXPECT_EQ(opened.fingerprint(), small_tokenizer(300).fingerprint());
+  EXPECT_THAT(refusal_of([](Json& t) { t["added_tokens"][0]["lstrip"] = 1; }), HasSubstr("lstrip"));
+}
+
 TEST(TokenizerJson, SavesGpt2) {
   const auto tokenizer = gpt2();
   if (!tokenizer) return;
