@@ -132,12 +132,14 @@ struct Verb {
   BenchOptions& options;
 };
 
-Verb add_verb(CLI::App& bench, const char* name, const char* what, void (*run)(const BenchOptions&),
-              const Load& defaults) {
+Verb add_verb(CLI::App& bench, const std::string& name, const char* what,
+              void (*run)(const BenchOptions&), const Load& defaults, const char* example) {
   CLI::App* const app = bench.add_subcommand(name, what);
   const auto options = std::make_shared<BenchOptions>();
   options->load = defaults;
   add_common(*app, *options);
+  app->footer(
+      cat("Example:\n  laplace bench ", name, " --config configs/laplace-160m.json ", example));
   app->callback([options, run] { run(*options); });
   return {app, *options};
 }
@@ -149,7 +151,7 @@ void add_bench(CLI::App& program) {
       "bench", "Measure serving and training with random weights, beside the machine's limits");
   bench->require_subcommand(1);
   const Verb decode =
-      add_verb(*bench, "decode", "Sequences that generate together", run_decode, {});
+      add_verb(*bench, "decode", "Sequences that generate together", run_decode, {}, "--batch 32");
   decode.app->add_option("--batch", decode.options.batch, "Sequences")
       ->check(above_zero())
       ->capture_default_str();
@@ -161,8 +163,8 @@ void add_bench(CLI::App& program) {
   decode.app->add_option("--pairs", decode.options.pairs, "With --context: turns")
       ->check(above_zero())
       ->capture_default_str();
-  const Verb prefill =
-      add_verb(*bench, "prefill", "Reading prompts", run_prefill, {.prompt_tokens = 2048});
+  const Verb prefill = add_verb(*bench, "prefill", "Reading prompts", run_prefill,
+                                {.prompt_tokens = 2048}, "--prompt 8192");
   prefill.app->add_option("--batch", prefill.options.batch, "Prompts at a time")
       ->check(above_zero())
       ->capture_default_str();
@@ -173,7 +175,7 @@ void add_bench(CLI::App& program) {
       ->capture_default_str();
   const Verb serve =
       add_verb(*bench, "serve", "Requests that come at random times", bench_arrivals,
-               {.requests = 64, .prompt_tokens = 128, .output_tokens = 128, .rate = 4});
+               {.requests = 64, .prompt_tokens = 128, .output_tokens = 128, .rate = 4}, "--rate 8");
   serve.app->add_option("--requests", serve.options.load.requests, "How many")
       ->check(above_zero())
       ->capture_default_str();

@@ -154,6 +154,7 @@ void add_bench_open(CLI::App& bench) {
       ->check(above_zero())
       ->capture_default_str();
   app->add_flag("--json", options->json, "Print one JSON object");
+  app->footer("Example:\n  laplace bench open --config configs/laplace-3b.json --dtype int8");
   app->callback([options] { run(*options); });
 }
 

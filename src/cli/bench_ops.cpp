@@ -219,6 +219,7 @@ void add_bench_ops(CLI::App& bench) {
       ->check(above_zero())
       ->capture_default_str();
   app->add_flag("--json", options->json, "Print one JSON object");
+  app->footer("Example:\n  laplace bench op --config configs/laplace-160m.json --dtype bfloat16");
   app->callback([options] { run(*options); });
 }
 

@@ -178,6 +178,9 @@ void add_bench_train(CLI::App& bench) {
       ->check(above_zero())
       ->capture_default_str();
   app->add_flag("--json", options->json, "Print one JSON object");
+  app->footer(
+      "Example:\n  laplace bench train --config configs/demo.json --seq-length 256 --micro-batch "
+      "8");
   app->callback([options] { run(*options); });
   add_bench_ops(bench);
 }

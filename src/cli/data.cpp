@@ -239,6 +239,7 @@ void add_info(CLI::App& data) {
 void add_data(CLI::App& program) {
   CLI::App* const data = program.add_subcommand("data", "Prepare texts for training");
   data->require_subcommand(1);
+  data->footer("Example:\n  laplace data prepare --tokenizer tok --input corpus/ --out data");
   add_prepare(*data);
   add_info(*data);
 }

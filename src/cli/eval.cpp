@@ -228,6 +228,7 @@ void add_score(CLI::App& eval) {
 void add_eval(CLI::App& program) {
   CLI::App* const eval = program.add_subcommand("eval", "Measure what a model knows");
   eval->require_subcommand(1);
+  eval->footer("Example:\n  echo 'To be, or not to be' | laplace eval score --model run");
   add_score(*eval);
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/strings.h"
 #include "cli/arguments.h"
 #include "cli/recipe.h"
 #include "cli/verbs.h"
@@ -55,6 +56,13 @@ int explain(const CLI::App& program, const CLI::ParseError& error) {
     if (!hint.empty()) break;
   }
   const std::string call = call_of(app);
+  const auto extras = app.remaining();
+  if (error.get_name() == "RequiredError" && app.get_require_subcommand_min() > 0 &&
+      app.get_subcommands().empty() && !extras.empty()) {
+    log_error(quoted(without_marks(extras.front())), " is no verb of laplace",
+              call.empty() ? "" : " ", call, hint, " (--help shows them)");
+    return 2;
+  }
   log_error(without_marks(error.what()), hint, " (laplace ", call, call.empty() ? "" : " ",
             "--help shows the options)");
   return 2;

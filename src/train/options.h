@@ -1,5 +1,5 @@
-// Everything a training run can be told. Every field is a flag of `laplace train` and may stand in
-// the recipe under the same name (src/cli/train.cpp binds and explains them).
+// Everything a training run can be told. Every field is a flag of `laplace train` and, but for
+// resume, may stand in the recipe under the same name (src/cli/train.cpp binds and explains them).
 #pragma once
 
 #include <cstdint>

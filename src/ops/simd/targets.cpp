@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/error.h"
+#include "base/strings.h"
+
 namespace laplace::ops {
 
 namespace {
@@ -40,13 +43,17 @@ std::atomic<bool>& bfloat16_flag() {
   return flag;
 }
 
-// Runs before the first kernel is chosen. An unknown name, or a set this machine lacks, falls to
-// the best one. The serving engine calls the baseline portable.
+// Runs before the first kernel is chosen. The serving engine calls the baseline portable.
 bool apply_environment() {
   const char* const value = std::getenv("LAPLACE_CPU");
-  if (value == nullptr) return true;
-  const std::string_view name = value;
-  return use_instruction_set(name == "portable" ? "baseline" : std::string(name));
+  if (value == nullptr || *value == '\0') return true;
+  const std::string name = value == std::string_view("portable") ? "baseline" : value;
+  if (use_instruction_set(name)) return true;
+  std::string names;
+  for (const std::string& one : available_instruction_sets())
+    names += (names.empty() ? "" : ", ") + one;
+  fail_input("LAPLACE_CPU is ", quoted(value), ", but this processor runs: ", names,
+             "; choose one of these, or leave it out");
 }
 
 std::atomic<bool>& fused_flag() {

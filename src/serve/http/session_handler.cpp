@@ -90,6 +90,10 @@ void SessionHandler::fork(const std::shared_ptr<Exchange>& exchange, const std::
         throw ApiError(
             409, "name", "session_exists",
             cat("there is a session ", name, " already; delete it or take another name"));
+      case SessionManager::ForkResult::kRefused:
+        throw ApiError(409, "session", "session_refused",
+                       cat("the state of the session ", key.name,
+                           " is damaged, or another model's; delete it, or begin anew"));
       case SessionManager::ForkResult::kBusy:
         busy();
       case SessionManager::ForkResult::kDone:

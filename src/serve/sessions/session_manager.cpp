@@ -213,8 +213,7 @@ SessionManager::ForkResult SessionManager::fork(const SessionKey& key,
   const auto from = acquire(key);
   if (from == nullptr) return ForkResult::kBusy;
   if (from->record() == nullptr) {
-    if (!from->refusal().empty()) fail_input(from->refusal());
-    return ForkResult::kNotFound;
+    return from->refusal().empty() ? ForkResult::kNotFound : ForkResult::kRefused;
   }
   if (new_name == key.name) return ForkResult::kExists;
   auto to = acquire(new_key);

@@ -92,7 +92,7 @@ class SessionManager {
 
   std::vector<SessionInfo> list(const std::string& tenant) { return store_->list(tenant); }
   std::optional<SessionInfo> find(const SessionKey& key) { return store_->peek(key); }
-  enum class ForkResult { kDone, kNotFound, kExists, kBusy };
+  enum class ForkResult { kDone, kNotFound, kRefused, kExists, kBusy };
   // A session of another name that goes on from the same state.
   ForkResult fork(const SessionKey& key, const std::string& new_name);
   enum class EraseResult { kDone, kNotFound, kBusy };
