@@ -59,6 +59,10 @@ void install_stop_signals() {
   sigemptyset(&action.sa_mask);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+  struct sigaction hang_up {};  // of a terminal that is closed; nohup has it ignored
+  if (::sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN) {
+    ::sigaction(SIGHUP, &action, nullptr);
+  }
 }
 
 bool stop_requested() { return stop.load(std::memory_order_relaxed); }

@@ -1,4 +1,5 @@
 // serve: OpenAI's API, sessions and the web page over the serving engine.
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -38,7 +39,8 @@ struct ServeOptions {
 };
 
 std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(int64_t(seconds * 1000));
+  constexpr double kMost = 1e9;  // 30 years: clocks count nanoseconds in 64 bits
+  return std::chrono::milliseconds(int64_t(std::min(seconds, kMost) * 1000));
 }
 
 void load_keys(const ServeOptions& options, KeyRing& keys) {
@@ -200,8 +202,9 @@ void add_session_options(CLI::App& app, ServeOptions& options) {
                      "Where sessions are kept; $XDG_STATE_HOME/laplace/sessions if left out")
           ->type_name("DIR")
           ->group(group);
-  app.add_option("--state-store", options.state_store,
-                 "The same, or redis://[:PASSWORD@]HOST[:PORT][/DB], shared by several servers")
+  app.add_option(
+         "--state-store", options.state_store,
+         "The same, or redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], shared by several servers")
       ->excludes(directory)
       ->type_name("PLACE")
       ->group(group);

@@ -15,7 +15,7 @@ def find() -> str | None:
 
 
 class Browser:
-    """One page. Collects what its console says and what a policy refuses."""
+    """A page, or several. Collects what its console says and what a policy refuses."""
 
     def __init__(self, program: str):
         self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -33,12 +33,17 @@ class Browser:
         self.answers, self.problems, self.number = {}, [], 0
         self.arrived = threading.Condition()
         threading.Thread(target=self.read, daemon=True).start()
+        self.tab()
+
+    session = None
+
+    def tab(self) -> None:
+        """Opens another page; what follows goes to it. `session` set to what it was goes back."""
+        self.session = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
-
-    session = None
 
     def __enter__(self):
         return self

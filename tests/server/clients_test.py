@@ -3,6 +3,7 @@
     python clients_test.py PROGRAM
 """
 
+import concurrent.futures
 import email.utils
 import http.client
 import json
@@ -11,7 +12,7 @@ import tempfile
 import time
 
 import openai
-from server import Server, make_model, read_all, refused, run_checks, status_of
+from server import Server, make_model, read_all, refused, run_checks, status_of, wait_for
 
 HI = [{"role": "user", "content": "time runs on"}]
 TOOL = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}
@@ -355,6 +356,17 @@ def check_too_many(program) -> None:
         assert s.complete("x", n=5, max_tokens=1).status == 200
 
 
+def check_tokenizing_counts(program) -> None:
+    """Every request of a key counts, whatever it asks for; and those of others do not wait behind it."""
+    keys = {"LAPLACE_API_KEY": "one-key-of-sixteen-letters,another-key-of-sixteen-letters"}
+    text = "time runs on " * 500_000
+    with Server(program, "--max-concurrent-per-key", "2", env=keys) as s:
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            replies = list(pool.map(lambda i: s.post("/tokenize", {"prompt": text}), range(12)))
+        assert {r.status for r in replies} == {200, 429}, [r.status for r in replies]
+        wait_for(lambda: s.metric("laplace:requests_active") == 0)
+
+
 def check_over_time(program) -> None:
     """A request past its time is not sent again: it would take its time again."""
     with Server(program, "--max-request-time", "0.5", "--max-tokens-limit", "100000000") as s:
@@ -406,7 +418,7 @@ def main() -> None:
                         check_stops_over_borders, check_json, check_http_forms, check_head, check_addresses, check_early_stops, check_offsets, check_numbers,
                         check_many), s)
             assert s.alive() and s.stop() == 0, s.log()
-        run_checks((check_models, check_preflight, check_too_many, check_over_time, check_heartbeat, check_unsaved), program)
+        run_checks((check_models, check_preflight, check_too_many, check_tokenizing_counts, check_over_time, check_heartbeat, check_unsaved), program)
 
 
 if __name__ == "__main__":

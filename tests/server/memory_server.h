@@ -109,14 +109,14 @@ class MemoryStore : public StateStore {
     if (!locked_.emplace(key.text(), true).second) return nullptr;
     return std::make_unique<Lock>(this, key.text());
   }
-  std::optional<std::string> read(const SessionKey& key) override {
+  std::optional<std::string> read(const SessionKey& key, uint64_t) override {
     const std::lock_guard guard(mutex_);
     const auto place = bytes.find(key.text());
     if (place == bytes.end()) return std::nullopt;
     return place->second;
   }
   std::optional<SessionInfo> peek(const SessionKey& key) override {
-    const auto all = read(key);
+    const auto all = read(key, UINT64_MAX);
     if (!all) return std::nullopt;
     return peek_session(*all, int64_t(all->size()), key.text());
   }
@@ -126,9 +126,10 @@ class MemoryStore : public StateStore {
     if (fails) throw StoreError("the store is full");
     bytes[key.text()] = content;
   }
-  bool erase(const SessionKey& key) override {
+  EraseResult erase(const SessionKey& key) override {
     const std::lock_guard guard(mutex_);
-    return bytes.erase(key.text()) == 1;
+    if (locked_.contains(key.text())) return EraseResult::kBusy;
+    return bytes.erase(key.text()) == 1 ? EraseResult::kDone : EraseResult::kNotFound;
   }
   std::vector<SessionInfo> list(const std::string& tenant) override {
     std::vector<SessionInfo> out;

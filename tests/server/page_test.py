@@ -1,4 +1,5 @@
-"""The page in headless Chromium: chat, stop, edit, fork, reload, phone width, keys; no console errors.
+"""The page in headless Chromium: chat, stop, edit, fork, reload, phone width, keys, other tabs and clients, a full or broken
+storage, sessions that cannot be read; no console errors.
 
     python page_test.py PROGRAM [DIRECTORY_FOR_SCREENSHOTS [MODEL]]
 """
@@ -9,10 +10,12 @@ import tempfile
 import time
 
 import browser
-from server import Server, make_model, run_checks
+from server import Server, make_model, run_checks, session_file, wait_for
 
 MESSAGES = "document.querySelectorAll('.message').length"
 IDLE = "document.querySelector('#send').textContent === 'Send'"
+ROWS = "[...document.querySelectorAll('#sessions li b')].map(n => n.textContent)"
+NOTE = "document.querySelector('#note').textContent"
 
 
 def last_reply(b) -> str:
@@ -25,6 +28,25 @@ def say(b, text: str, tokens: int = 24) -> None:
     before = b.run(MESSAGES)
     b.press("Enter", 13)
     b.wait(f"{MESSAGES} === {before + 2} && {IDLE}", 60)
+
+
+def reopen(b, s: Server, name: str = "") -> None:
+    """The page anew, not only another hash of it."""
+    b.open("about:blank")
+    b.open(f"{s.url}/#{name}" if name else s.url)
+    b.wait("document.querySelector('#total').textContent !== '0'")
+    b.wait(f"document.querySelector('#log').children.length || {NOTE}")
+    if not name:  # one where nothing was said yet: the server does not know it
+        forgive(b, 404)
+
+
+def drop(b, title: str) -> None:
+    b.run(f"[...document.querySelectorAll('#sessions li')].find(n => n.textContent.includes('{title}')).querySelector('.drop').click()")
+
+
+def forgive(b, *statuses: int) -> None:
+    """The browser's console names every answer that is an error; these were meant."""
+    b.problems[:] = [p for p in b.problems if not any(f"status of {status} " in p for status in statuses)]
 
 
 def check_chat(b, s: Server) -> None:
@@ -116,6 +138,167 @@ def check_partial(b, s: Server) -> None:
     assert s.get("/v1/sessions/elsewhere").json["turns"] == 2
 
 
+def turns(s: Server, name: str) -> int:
+    return s.get(f"/v1/sessions/{name}").json["turns"]
+
+
+def check_made_elsewhere(b, s: Server) -> None:
+    """A session that came after the list, or while there is none, is not begun anew."""
+    reopen(b, s)
+    for text in ("one", "two", "three"):
+        assert s.chat(text, session="longtale", max_tokens=4).status == 200
+    b.run("location.hash = 'longtale'")
+    b.wait("document.querySelector('p.hello') !== null")
+    say(b, "four")
+    assert turns(s, "longtale") == 4
+    # Opened before it was there.
+    reopen(b, s, "latetale")
+    b.wait("document.querySelector('div.hello') !== null")
+    assert s.chat("one", session="latetale", max_tokens=4).status == 200
+    say(b, "two")
+    assert turns(s, "latetale") == 2
+    forgive(b, 404)
+
+
+def check_no_answer(b, s: Server) -> None:
+    """While the server cannot say what a session is, nothing is sent to it."""
+    for text in ("one", "two"):
+        assert s.chat(text, session="tale", max_tokens=4).status == 200
+    file = session_file(s, "tale")
+    aside = file.with_suffix(".aside")
+    file.rename(aside)
+    file.symlink_to("/dev/null")  # the store refuses it, and the whole list with it
+    reopen(b, s, "tale")
+    b.wait(f"{NOTE} !== ''")
+    b.run("document.querySelector('#input').focus()")
+    b.type("not yet")
+    b.press("Enter", 13)
+    b.wait(f"document.querySelector('#input').value === 'not yet' && {IDLE}")
+    assert b.run(NOTE) and b.run(MESSAGES) == 0
+    file.unlink()
+    aside.rename(file)
+    b.run("document.querySelector('#input').value = ''")
+    say(b, "three")
+    assert turns(s, "tale") == 3
+    b.wait(f"{NOTE} === ''")
+    forgive(b, 503)
+
+
+def check_tabs(b, s: Server) -> None:
+    """Each tab shows what was said and deleted in the other, and keeps it."""
+    reopen(b, s)
+    first = b.session
+    b.tab()
+    second = b.session
+    reopen(b, s)
+    for session, text in ((second, "said in the second"), (first, "said in the first")):
+        b.session = session
+        b.run("document.querySelector('#new').click()")
+        say(b, text)
+    b.session = second
+    b.wait(f"{ROWS}.includes('said in the first')")
+    drop(b, "said in the first")
+    b.session = first
+    b.wait(f"!{ROWS}.includes('said in the first') && {MESSAGES} === 0")
+    reopen(b, s)
+    b.wait(f"{ROWS}.includes('said in the second') && !{ROWS}.includes('said in the first')")
+    b.run("[...document.querySelectorAll('#sessions .open')].find(n => n.textContent.includes('said in the second')).click()")
+    b.wait(f"{MESSAGES} === 2")
+    b.session = second
+    b.call("Page.close")
+    b.session = first
+    forgive(b, 404)
+
+
+def check_old_texts(b, s: Server) -> None:
+    """Texts of the time when one key held them all are taken over; what cannot be read is left."""
+    b.run("""localStorage.setItem('laplace', JSON.stringify({former: {title: 'of old', messages: [
+        {role: 'user', content: 'a'}, {role: 'assistant', content: 'b'}], known: 2, updated: 1}}));
+        localStorage.setItem('laplace:cut', '{"title": "cut');""")
+    reopen(b, s, "former")
+    b.wait(f"{MESSAGES} === 2")
+    assert b.run("localStorage.getItem('laplace') === null && localStorage.getItem('laplace:former') !== null")
+    drop(b, "of old")
+    b.wait(f"{MESSAGES} === 0")
+    b.run("localStorage.setItem('laplace', '{\"c-1\": {\"title\": \"cut')")
+    reopen(b, s)
+    say(b, "with broken texts", 4)
+    b.run("localStorage.removeItem('laplace'); localStorage.removeItem('laplace:cut')")
+    forgive(b, 404)
+
+
+def check_full_storage(b, s: Server) -> None:
+    b.run("document.querySelector('#new').click()")
+    say(b, "while there is room", 4)
+    b.run("""(() => {
+        for (let size = 1 << 20; size; size >>= 1)
+          try { for (let i = 0;; ++i) localStorage.setItem(`filler-${size}-${i}`, 'x'.repeat(size)); } catch {}
+    })()""")
+    say(b, "no more room", 4)
+    assert "storage is full" in b.run(NOTE)
+    say(b, "and on", 4)
+    assert turns(s, b.run("location.hash.slice(1)")) == 3
+    b.run("for (const key of Object.keys(localStorage)) if (key.startsWith('filler')) localStorage.removeItem(key)")
+    say(b, "room again", 4)
+    assert b.run(NOTE) == "" and b.run("localStorage.getItem('laplace:' + location.hash.slice(1)).includes('no more room')")
+
+
+def check_names(b, s: Server) -> None:
+    """Sessions that are called as what every object of the language has."""
+    for name in ("constructor", "__proto__", "toString"):
+        reopen(b, s, name)
+        b.wait("document.querySelector('div.hello') !== null")
+        say(b, "hello", 4)
+        assert turns(s, name) == 1
+        reopen(b, s)
+        b.wait(f"location.hash === '#{name}' && {MESSAGES} === 2")
+        say(b, "again", 4)
+        assert turns(s, name) == 2
+    forgive(b, 404)
+
+
+def check_damaged(b, s: Server) -> None:
+    """What cannot be read can be deleted."""
+    file = session_file(s, "damaged")
+    file.write_bytes(b"not a state")
+    reopen(b, s)
+    b.wait(f"{ROWS}.includes('damaged')")
+    drop(b, "damaged")
+    b.wait(f"!{ROWS}.includes('damaged')")
+    assert not file.exists()
+
+
+def check_delete_running(b, s: Server) -> None:
+    for text in ("deleted at its second reply", "deleted at its first reply"):
+        b.run("document.querySelector('#new').click()")
+        if "second" in text:
+            say(b, text, 4)
+        name = b.run("location.hash.slice(1)")
+        b.run("document.querySelector('#tokens').value = 90000; document.querySelector('#input').focus()")
+        b.type(text)
+        b.press("Enter", 13)
+        b.wait("document.querySelector('.message.busy .body').textContent !== ''")
+        drop(b, text)
+        b.wait(f"!{ROWS}.includes('{text}') && location.hash !== '#{name}'")
+        assert b.run(NOTE) == ""
+        wait_for(lambda: s.metric("vllm:num_requests_running") == 0)
+        assert s.get(f"/v1/sessions/{name}").status == 404
+    forgive(b, 404, 409)
+
+
+def check_many_sessions(b, s: Server) -> None:
+    seed = session_file(s, "tale").read_bytes()
+    names = [f"copy-{i}" for i in range(220)]
+    for name in names:
+        session_file(s, name).write_bytes(seed)
+    reopen(b, s)
+    b.wait(f"{ROWS}.length === 200")
+    b.run("document.querySelector('#sessions li:last-child button').click()")
+    assert b.run(f"{ROWS}.length") > 220
+    for name in names:
+        session_file(s, name).unlink()
+
+
 def check_phone(b, s: Server) -> None:
     b.size(390, 844, True)
     b.wait("getComputedStyle(document.querySelector('#show-sessions')).display !== 'none'")
@@ -175,7 +358,8 @@ def main() -> None:
         program = make_model(directory, sys.argv[1])
         with Server(program, "--slots", 8) as s, browser.Browser(found) as b:
             run_checks((check_chat, check_reload, check_stop, check_edit, check_fork, check_keys_and_delete, check_partial,
-                        check_phone, check_policy), b, s)
+                        check_made_elsewhere, check_no_answer, check_tabs, check_old_texts, check_full_storage, check_names,
+                        check_damaged, check_delete_running, check_many_sessions, check_phone, check_policy), b, s)
             assert b.problems == [], b.problems
         if len(sys.argv) > 2:
             model = sys.argv[3] if len(sys.argv) > 3 else "run"

@@ -34,6 +34,7 @@ def find_redis() -> list[str] | None:
 
 class Process:
     def __init__(self, *command, cwd):
+        self.port = command[2]  # of Redis
         self.process = subprocess.Popen(list(map(str, command)), cwd=cwd, stdout=subprocess.DEVNULL,
                                         stderr=subprocess.DEVNULL)
 
@@ -185,13 +186,64 @@ def check_kill_and_drain(front: Front, servers: list[Server]) -> None:
     assert total > 0, "nothing was under way on the one that was killed"
 
 
-def check_store_gone(front: Front, servers: list[Server], redis: Process) -> None:
+def tell_redis(port: int, *commands: str) -> None:
+    with socket.create_connection(("127.0.0.1", port), 5) as s:
+        answers = s.makefile("rb")
+        for command in ("AUTH secret-word", *commands):
+            s.sendall(command.encode() + b"\r\n")
+            assert answers.readline() == b"+OK\r\n", command
+
+
+def plain_traffic(front: Front, going) -> list[int]:
+    statuses = []
+    while going():
+        statuses.append(front.chat("x", max_tokens=1).status)
+    return statuses
+
+
+@contextlib.contextmanager
+def undisturbed(front: Front):
+    """While sessions fail, others do not notice."""
+    over = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        running = [pool.submit(plain_traffic, front, lambda: not over.is_set()) for _ in range(3)]
+        try:
+            yield
+        finally:
+            over.set()
+        for future in running:
+            statuses = future.result()
+            assert statuses and set(statuses) == {200}, {s: statuses.count(s) for s in set(statuses)}
+
+
+def check_store_full(front: Front, servers: list[Server], redis_port: int) -> None:
+    """What is full can be freed."""
+    assert servers[0].chat("x", session="full", max_tokens=1).status == 200
+    tell_redis(redis_port, "CONFIG SET maxmemory 1", "CONFIG SET maxmemory-policy noeviction")
+    with undisturbed(front):
+        for _ in range(5):
+            assert front.chat("x", session="more", max_tokens=1).status == 503
+    assert servers[1].request("DELETE", "/v1/sessions/full").status == 200
+    tell_redis(redis_port, "CONFIG SET maxmemory 0")
+    assert servers[0].get("/v1/sessions/full").status == 404
+
+
+def check_store_gone(front: Front, servers: list[Server], redis: Process, again: list) -> None:
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:  # connections to spare
+        assert {r.status for r in pool.map(lambda i: servers[0].chat("x", session=f"p{i}", max_tokens=1), range(8))} == {200}
     redis.process.terminate()
     redis.process.wait(20)
-    reply = servers[0].chat("x", session="moved", max_tokens=1)
-    assert reply.status == 503 and reply.error["code"] == "store_unavailable", reply.body
-    assert servers[0].chat("x", max_tokens=1).status == 200, "without a session all goes on"
+    with undisturbed(front):
+        for server in servers:
+            reply = server.chat("x", session="moved", max_tokens=1)
+            assert reply.status == 503 and reply.error["code"] == "store_unavailable", reply.body
+        assert front.chat("x", session="moved", max_tokens=1).status == 503
     assert servers[0].get("/health").status == 200
+    with Process(*again, cwd=servers[0].program.dir) as redis:  # connections from before are dead
+        wait_for(lambda: answers(redis.port))
+        for server in servers:
+            for _ in range(9):
+                assert server.chat("x", session="anew", max_tokens=1).status == 200
 
 
 def main() -> None:
@@ -205,7 +257,8 @@ def main() -> None:
         program = make_model(directory, sys.argv[1])
         redis_port, port, *replicas = [free_port() for _ in range(4)]
         store = f"redis://:secret-word@127.0.0.1:{redis_port}/1"
-        with Process(*redis_server, "--port", redis_port, "--save", "", "--requirepass", "secret-word", cwd=folder) as redis:
+        command = [*redis_server, "--port", redis_port, "--save", "", "--requirepass", "secret-word"]
+        with Process(*command, cwd=folder) as redis:
             wait_for(lambda: answers(redis_port))
             servers = [Server(program, "--state-store", store, "--drain-time", 20) for _ in replicas]
             config = nginx_config(source, folder, port, replicas)
@@ -217,9 +270,12 @@ def main() -> None:
                 wait_for(lambda: answers(port))
                 front = Front(port)
                 run_checks((check_moving, check_kill_and_drain), front, servers)
-                run_checks((check_store_gone,), front, servers, redis)
+                run_checks((check_store_full,), front, servers, redis_port)
+                run_checks((check_store_gone,), front, servers, redis, command)
         program.refuse("serve", "--model", "run", "--state-store", f"redis://127.0.0.1:{redis_port}", "--port", 0,
                        says="cannot reach")
+        for wrong in ("redis://word@host", "redis://:secret-word@host:port", "redis://:secret-word@host:1/x"):
+            program.refuse("serve", "--model", "run", "--state-store", wrong, "--port", 0, says="must look like redis://")
         program.refuse("serve", "--model", "run", "--state-store", "s3://bucket", "--port", 0, says="s3://bucket")
 
 

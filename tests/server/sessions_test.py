@@ -5,6 +5,8 @@
 
 import concurrent.futures
 import http.client
+import os
+import pathlib
 import random
 import sys
 import tempfile
@@ -131,6 +133,50 @@ def check_memory_bound(program) -> None:
         assert s.metric("laplace:session_hits_total") == hits + 1
 
 
+def check_bounds_together(program) -> None:
+    """Requests that come at once do not pass a bound together."""
+    for flags in (("--max-sessions", "3"), ("--session-quota", "20KB")):
+        with Server(program, *flags, state="quota" + flags[0]) as s:
+            with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                replies = list(pool.map(lambda i: s.complete("x", session=f"s{i}", max_tokens=3), range(24)))
+            assert {r.status for r in replies} == {200, 507}, [r.status for r in replies]
+            saved = s.get("/v1/sessions").json["data"]
+            assert 1 <= len(saved) == sum(r.status == 200 for r in replies) <= 4, len(saved)
+            name = saved[0]["id"]
+            assert s.complete("y", session=name, max_tokens=1).status == 200, "those that are there go on"
+            assert s.request("DELETE", f"/v1/sessions/{name}").status == 200
+            assert s.complete("x", session="another", max_tokens=1).status == 200
+
+
+def check_odd_files(program) -> None:
+    """A session that cannot be read is refused by itself: the list and the others stay."""
+    folder = program.dir / "odd" / "public"
+    with Server(program, state="odd") as s:
+        for name in ("good", "big", "half"):
+            assert s.complete("x", session=name, **GREEDY).status == 200
+    (folder / "link.session").symlink_to("/etc/passwd")
+    os.truncate(folder / "big.session", 3 << 30)
+    (folder / "half.session.tmp").write_bytes(b"of a killed process")
+    (folder / "gone.session.tmp").write_bytes(b"of a killed process")
+    with Server(program, state="odd") as s:
+        assert not list(folder.glob("*.tmp")), "left-overs of killed processes stay"
+        listed = {x["id"]: x["position"] for x in s.get("/v1/sessions").json["data"]}
+        assert set(listed) == {"good", "big", "half", "link"} and not listed["link"] and listed["good"]
+        rss = s.rss()
+        for name in ("link", "big"):
+            reply = s.complete("y", session=name, max_tokens=1)
+            assert reply.status == 409 and reply.error["code"] == "session_refused", reply.body
+            assert "/" not in reply.error["message"].replace("and/or", ""), reply.error
+            refused(s.post(f"/v1/sessions/{name}/fork", {}), "session", 409)
+        assert s.get("/v1/sessions/link").status == 409
+        assert s.rss() < rss + (64 << 20), "a file of 3 GB was read"
+        assert s.complete("y", session="big", session_input="whole", max_tokens=1).status == 200
+        for name in ("link", "big", "good"):
+            assert s.request("DELETE", f"/v1/sessions/{name}").status == 200
+        assert pathlib.Path("/etc/passwd").exists()
+        assert [x["id"] for x in s.get("/v1/sessions").json["data"]] == ["half"]
+
+
 def check_long_session(program) -> None:
     """After 100,000 tokens a turn evaluates as much as after 100, and stores as many bytes."""
     with Server(program, "--access-log", "off", state="long") as s:
@@ -210,6 +256,7 @@ def check_kills(program, conversations: int, kills: int) -> None:
         for turn, reply in enumerate(replies):
             assert reply in (None, whole[name][turn]), f"{name} turn {turn}: {reply!r}, not {whole[name][turn]!r}"
     assert server.stop() == 0
+    assert not list((program.dir / "killed").glob("*/*.tmp")), "what was being written is left"
     print(f"  {kills} kills among {conversations} conversations of {turns} turns; {lost} replies saved but not seen")
 
 
@@ -222,7 +269,7 @@ def main() -> None:
             run_checks((check_only_new_text, check_chat_forms, check_stop_strings, check_fork_list_delete,
                         check_one_at_a_time), s)
             assert s.stop() == 0, s.log()
-        run_checks((check_memory_bound, check_long_session), program)
+        run_checks((check_memory_bound, check_bounds_together, check_odd_files, check_long_session), program)
         run_checks((check_kills,), program, conversations, kills)
 
 

@@ -2,11 +2,7 @@
 // Internal to src/serve/http.
 #pragma once
 
-#include <atomic>
-#include <chrono>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "serve/http/completion_request.h"
@@ -23,19 +19,14 @@ class CompletionHandler {
   void handle(std::shared_ptr<Exchange> exchange, const std::string& tenant, bool chat);
 
  private:
-  // Counts a request of a tenant as long as it lives.
-  class Ticket;
   struct Job;
 
-  // On a worker.
+  // On a worker; take_session on one of the store's.
   void read(const std::shared_ptr<Job>& job);
   void take_session(const std::shared_ptr<Job>& job);
-  void start(const std::shared_ptr<Job>& job, std::unique_ptr<SessionLease> lease);
+  void start(const std::shared_ptr<Job>& job);
 
   ServiceContext& context_;
-  std::atomic<int64_t> pending_{0};
-  std::mutex mutex_;
-  std::map<std::string, int64_t> per_tenant_;  // under mutex_
 };
 
 }  // namespace laplace

@@ -86,7 +86,7 @@ GenerationCall::~GenerationCall() {
 // Giving a session back may wait for the store, which neither the engine nor a connection may.
 void GenerationCall::drop_lease() {
   if (plan_.lease == nullptr) return;
-  context_.post(
+  context_.post_to_store(
       [lease = std::shared_ptr<SessionLease>(std::move(plan_.lease))]() mutable { lease.reset(); });
 }
 

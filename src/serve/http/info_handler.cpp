@@ -2,8 +2,8 @@
 #include "serve/http/info_handler.h"
 
 #include <algorithm>
-#include <charconv>
 
+#include "base/percent_encoding.h"
 #include "base/process.h"
 #include "serve/http/handlers_common.h"
 #include "serve/http/reply_format.h"
@@ -15,20 +15,6 @@ namespace {
 
 HttpResponse json_response(const Json& json) {
   return {200, "application/json", to_line(json), {}};
-}
-
-// "%2F" as "/". What is no escape stays as it is.
-std::string without_escapes(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    unsigned byte = 0;
-    const char* const hex = text.data() + i + 1;
-    const bool escape = text[i] == '%' && i + 2 < text.size() &&
-                        std::from_chars(hex, hex + 2, byte, 16).ptr == hex + 2;
-    out += escape ? char(byte) : text[i];
-    if (escape) i += 2;
-  }
-  return out;
 }
 
 }  // namespace
@@ -67,8 +53,8 @@ HttpResponse InfoHandler::model(std::string_view id) const {
                  cat("the model ", quoted(id), " is not served here"));
 }
 
-void InfoHandler::tokenize(const std::shared_ptr<Exchange>& exchange) {
-  context_.post([this, exchange] {
+void InfoHandler::tokenize(const std::shared_ptr<Exchange>& exchange, const std::string& tenant) {
+  context_.post_request([this, exchange, ticket = context_.tickets.take(tenant)] {
     answer_errors(exchange, [&] {
       RequestFields fields(exchange->request().body);
       const auto prompt = fields.text("prompt");
@@ -92,8 +78,8 @@ void InfoHandler::tokenize(const std::shared_ptr<Exchange>& exchange) {
   });
 }
 
-void InfoHandler::detokenize(const std::shared_ptr<Exchange>& exchange) {
-  context_.post([this, exchange] {
+void InfoHandler::detokenize(const std::shared_ptr<Exchange>& exchange, const std::string& tenant) {
+  context_.post_request([this, exchange, ticket = context_.tickets.take(tenant)] {
     answer_errors(exchange, [&] {
       RequestFields fields(exchange->request().body);
       const auto tokens = fields.any("tokens");
@@ -120,7 +106,7 @@ HttpResponse InfoHandler::metrics() const {
   context_.metrics.write(out, labels);
   write_session_metrics(out, labels);
   write_gauge(out, "laplace:requests_active", "Requests from arrival to their end.", labels,
-              double(context_.active));
+              double(context_.tickets.active()));
   write_gauge(out, "process_resident_memory_bytes", "Resident memory.", labels,
               double(resident_bytes()));
   write_gauge(out, "process_start_time_seconds", "Start, Unix time.", labels, double(started_));

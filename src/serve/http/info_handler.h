@@ -3,6 +3,7 @@
 
 #include <ctime>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "serve/http/exchange.h"
@@ -22,8 +23,8 @@ class InfoHandler {
   HttpResponse metrics() const;
 
   // From a worker thread.
-  void tokenize(const std::shared_ptr<Exchange>& exchange);
-  void detokenize(const std::shared_ptr<Exchange>& exchange);
+  void tokenize(const std::shared_ptr<Exchange>& exchange, const std::string& tenant);
+  void detokenize(const std::shared_ptr<Exchange>& exchange, const std::string& tenant);
 
  private:
   Json model_json() const;

@@ -75,14 +75,16 @@ void KeyRing::add(std::string_view key, const std::string& source) {
 }
 
 void KeyRing::add_file(const Path& path) {
-  const std::string text = read_file(path, 1 << 20);
+  std::string text = read_file(path, 1 << 20);
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   size_t line_number = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
     std::string_view line(text.data() + at, end - at);
     at = end + 1;
     ++line_number;
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    while (line.ends_with('\r') || line.ends_with(' ') || line.ends_with('\t'))
+      line.remove_suffix(1);
     if (line.empty() || line.starts_with('#')) continue;
     add(line, cat(path.string(), " line ", line_number));
   }

@@ -56,6 +56,7 @@ constexpr std::array kRoutes = {
     RouteEntry{"/v1/sessions", Route::kSessions, "GET, HEAD"},
 };
 
+constexpr int kStoreThreads = 4;  // they wait more than they work
 constexpr const char* kExposedHeaders = "x-request-id, retry-after";  // to pages
 
 struct Match {
@@ -141,20 +142,25 @@ struct Service::Impl {
         info(context),
         session_handler(context),
         completions(context),
+        store_pool(kStoreThreads),
         pool(options.workers) {
     context.post = [this](std::function<void()> work) { pool.post(std::move(work)); };
-    context.post_after = [this](std::chrono::milliseconds delay, std::function<void()> work) {
-      pool.post_after(delay, std::move(work));
+    context.post_to_store = [this](std::function<void()> work) {
+      store_pool.post(std::move(work));
+    };
+    context.post_to_store_after = [this](std::chrono::milliseconds delay,
+                                         std::function<void()> work) {
+      store_pool.post_after(delay, std::move(work));
     };
   }
 
   // Throws ApiError where the request is refused for its head.
   std::string check_head(const HttpRequest& request, const Match& found) const {
-    check_host(request);
-    if (found.route == Route::kHealth) {
+    if (found.route == Route::kHealth) {  // by whatever name: probes ask by address
       check_method(request, found);
       return {};
     }
+    check_host(request);
     auto tenant = context.options.keys.tenant(request.authorization);
     if (!tenant) {
       throw ApiError(401, "", "invalid_api_key",
@@ -186,7 +192,8 @@ struct Service::Impl {
     const auto& hosts = context.options.allowed_hosts;
     if (hosts.empty()) return;
     const std::string_view host = without_port(request.asked_host());
-    if (std::ranges::any_of(hosts, [&](const auto& known) { return equal_hosts(known, host); })) {
+    if (std::ranges::any_of(
+            hosts, [&](const auto& known) { return equal_hosts(without_port(known), host); })) {
       return;
     }
     throw ApiError(421, "", "unknown_host",
@@ -241,9 +248,9 @@ struct Service::Impl {
       case Route::kModel:
         return exchange->respond(info.model(found.argument));
       case Route::kTokenize:
-        return info.tokenize(exchange);
+        return info.tokenize(exchange, tenant);
       case Route::kDetokenize:
-        return info.detokenize(exchange);
+        return info.detokenize(exchange, tenant);
       case Route::kCompletions:
         return completions.handle(exchange, tenant, false);
       case Route::kChat:
@@ -263,7 +270,8 @@ struct Service::Impl {
   InfoHandler info;
   SessionHandler session_handler;
   CompletionHandler completions;
-  WorkPool pool;  // the last: its threads end before what they use
+  WorkPool store_pool;  // the last two: their threads end before what they use
+  WorkPool pool;
 };
 
 Service::Service(Backend& backend, SessionManager& sessions, const ServiceOptions& options)
@@ -315,6 +323,6 @@ void Service::count(const HttpRequest&, int status, bool dropped) {
 
 void Service::begin_drain() { impl_->context.draining = true; }
 
-int64_t Service::active() const { return impl_->context.active; }
+int64_t Service::active() const { return impl_->context.tickets.active(); }
 
 }  // namespace laplace

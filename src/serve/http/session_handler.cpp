@@ -28,14 +28,16 @@ HttpResponse json_response(const Json& json) {
 }  // namespace
 
 template <class Body>
-void SessionHandler::work(const std::shared_ptr<Exchange>& exchange, Body body) {
-  context_.post([exchange, body = std::move(body)] {
-    answer_errors(exchange, [&] { exchange->respond(body()); });
-  });
+void SessionHandler::work(const std::shared_ptr<Exchange>& exchange, const std::string& tenant,
+                          Body body) {
+  context_.post_to_store(
+      [exchange, ticket = context_.tickets.take(tenant), body = std::move(body)] {
+        answer_errors(exchange, [&] { exchange->respond(body()); });
+      });
 }
 
 void SessionHandler::list(const std::shared_ptr<Exchange>& exchange, const std::string& tenant) {
-  work(exchange, [this, tenant] {
+  work(exchange, tenant, [this, tenant] {
     std::vector<SessionInfo> sessions = context_.sessions.list(tenant);
     std::ranges::sort(sessions, [](const SessionInfo& a, const SessionInfo& b) {
       return a.updated != b.updated ? a.updated > b.updated : a.name < b.name;
@@ -49,23 +51,34 @@ void SessionHandler::list(const std::shared_ptr<Exchange>& exchange, const std::
 void SessionHandler::show(const std::shared_ptr<Exchange>& exchange, const std::string& tenant,
                           std::string_view id) {
   check_session_name(id, "session");
-  work(exchange, [this, key = SessionKey{tenant, std::string(id)}] {
-    const auto info = context_.sessions.find(key);
+  work(exchange, tenant, [this, key = SessionKey{tenant, std::string(id)}] {
+    const auto info = found(key);
     if (!info) not_found(key.name);
     return json_response(info->to_json());
   });
 }
 
+// What the store knows of it. Throws ApiError when it cannot be read.
+std::optional<SessionInfo> SessionHandler::found(const SessionKey& key) {
+  try {
+    return context_.sessions.find(key);
+  } catch (const StoreError&) {
+    throw;
+  } catch (const Error& error) {
+    throw ApiError(409, "session", "session_refused", error.what());
+  }
+}
+
 void SessionHandler::erase(const std::shared_ptr<Exchange>& exchange, const std::string& tenant,
                            std::string_view id) {
   check_session_name(id, "session");
-  work(exchange, [this, key = SessionKey{tenant, std::string(id)}] {
+  work(exchange, tenant, [this, key = SessionKey{tenant, std::string(id)}] {
     switch (context_.sessions.erase(key)) {
-      case SessionManager::EraseResult::kBusy:
+      case EraseResult::kBusy:
         busy();
-      case SessionManager::EraseResult::kNotFound:
+      case EraseResult::kNotFound:
         not_found(key.name);
-      case SessionManager::EraseResult::kDone:
+      case EraseResult::kDone:
         break;
     }
     return json_response({{"id", key.name}, {"object", "session"}, {"deleted", true}});
@@ -75,7 +88,7 @@ void SessionHandler::erase(const std::shared_ptr<Exchange>& exchange, const std:
 void SessionHandler::fork(const std::shared_ptr<Exchange>& exchange, const std::string& tenant,
                           std::string_view id) {
   check_session_name(id, "session");
-  work(exchange, [this, exchange, key = SessionKey{tenant, std::string(id)}] {
+  work(exchange, tenant, [this, exchange, key = SessionKey{tenant, std::string(id)}] {
     std::string name = random_name("s-");
     if (!exchange->request().body.empty()) {
       RequestFields fields(exchange->request().body);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,7 +27,8 @@ class SessionHandler {
 
  private:
   template <class Body>
-  void work(const std::shared_ptr<Exchange>& exchange, Body body);
+  void work(const std::shared_ptr<Exchange>& exchange, const std::string& tenant, Body body);
+  std::optional<SessionInfo> found(const SessionKey& key);
 
   ServiceContext& context_;
 };

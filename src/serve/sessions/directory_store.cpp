@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kEnding = ".session";
 constexpr const char* kLockFile = ".locks";
-constexpr uint64_t kMaxSessionBytes = uint64_t{1} << 40;
+constexpr std::string_view kTemporary = ".session.tmp";
 
 class Descriptor {
  public:
@@ -81,6 +81,7 @@ class DirectoryStore : public StateStore {
       fail_input("cannot write to ", directory.string(), ": ", std::strerror(errno),
                  "; give another --state-dir");
     }
+    remove_left_overs();
   }
 
   std::unique_ptr<StoreLock> try_lock(const SessionKey& key) override {
@@ -99,15 +100,21 @@ class DirectoryStore : public StateStore {
     fail_store(cat("cannot lock in ", path_.string()));
   }
 
-  std::optional<std::string> read(const SessionKey& key) override {
-    return read_first(key, kMaxSessionBytes, nullptr);
+  std::optional<std::string> read(const SessionKey& key, uint64_t max_bytes) override {
+    int64_t size = 0;
+    auto bytes = read_first(key, max_bytes, &size);
+    if (bytes && uint64_t(size) > max_bytes) {
+      fail_input(shown(key), " takes ", human_bytes(double(size)),
+                 ", more than a state of this model can");
+    }
+    return bytes;
   }
 
   std::optional<SessionInfo> peek(const SessionKey& key) override {
     int64_t size = 0;
     const auto beginning = read_first(key, kMaxSessionHeader + 64, &size);
     if (!beginning) return std::nullopt;
-    SessionInfo info = peek_session(*beginning, size, source(key));
+    SessionInfo info = peek_session(*beginning, size, shown(key));
     info.name = key.name;  // a copy's header has the name of what it was copied from
     return info;
   }
@@ -116,7 +123,7 @@ class DirectoryStore : public StateStore {
              std::string_view bytes) override {
     const Descriptor tenant = open_tenant(key.tenant, true);
     const std::string name = key.name + std::string(kEnding);
-    const std::string temporary = name + ".tmp";  // the lock keeps others away from it
+    const std::string temporary = key.name + std::string(kTemporary);  // the lock keeps others away
     ::unlinkat(tenant.get(), temporary.c_str(), 0);
     const Descriptor file =
         open_beneath(tenant.get(), temporary, O_WRONLY | O_CREAT | O_EXCL, 0600);
@@ -134,20 +141,23 @@ class DirectoryStore : public StateStore {
     if (::fsync(tenant.get()) != 0) fail_store(cat("cannot sync ", source(key)));
   }
 
-  bool erase(const SessionKey& key) override {
+  EraseResult erase(const SessionKey& key) override {
+    const auto lock = try_lock(key);
+    if (lock == nullptr) return EraseResult::kBusy;
     const Descriptor tenant = open_tenant(key.tenant, false);
-    const std::string name = key.name + std::string(kEnding);
-    if (!tenant || ::unlinkat(tenant.get(), name.c_str(), 0) != 0) {
-      if (!tenant || errno == ENOENT) return false;
+    if (!tenant) return EraseResult::kNotFound;
+    ::unlinkat(tenant.get(), (key.name + std::string(kTemporary)).c_str(), 0);
+    if (::unlinkat(tenant.get(), (key.name + std::string(kEnding)).c_str(), 0) != 0) {
+      if (errno == ENOENT) return EraseResult::kNotFound;
       fail_store(cat("cannot delete ", source(key)));
     }
     ::fsync(tenant.get());
-    return true;
+    return EraseResult::kDone;
   }
 
   std::vector<SessionInfo> list(const std::string& tenant) override {
     std::vector<SessionInfo> sessions;
-    for (const std::string& name : names(tenant)) {
+    for (const std::string& name : names(tenant, kEnding)) {
       try {
         if (auto info = peek({tenant, name})) sessions.push_back(std::move(*info));
       } catch (const StoreError&) {
@@ -163,7 +173,7 @@ class DirectoryStore : public StateStore {
   StoreUsage usage(const std::string& tenant) override {
     StoreUsage usage;
     const Descriptor folder = open_tenant(tenant, false);
-    for (const std::string& name : names(tenant)) {
+    for (const std::string& name : names(tenant, kEnding)) {
       struct stat info {};
       const std::string file = name + std::string(kEnding);
       if (::fstatat(folder.get(), file.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
@@ -178,6 +188,23 @@ class DirectoryStore : public StateStore {
  private:
   std::string source(const SessionKey& key) const {
     return (path_ / key.tenant / (key.name + std::string(kEnding))).string();
+  }
+
+  // As a client may see it.
+  static std::string shown(const SessionKey& key) { return cat("the session ", key.name); }
+
+  // What processes that were killed have left, but for what others are writing.
+  void remove_left_overs() {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
+      const std::string tenant = entry.path().filename().string();
+      if (!entry.is_directory(error) || entry.is_symlink(error)) continue;
+      const Descriptor folder = open_tenant(tenant, false);
+      for (const std::string& name : names(tenant, kTemporary)) {
+        const auto lock = try_lock({tenant, name});
+        if (lock) ::unlinkat(folder.get(), (name + std::string(kTemporary)).c_str(), 0);
+      }
+    }
   }
 
   [[noreturn]] void give_up(int tenant, const std::string& temporary, const SessionKey& key) {
@@ -204,9 +231,12 @@ class DirectoryStore : public StateStore {
     const Descriptor file =
         open_beneath(tenant.get(), key.name + std::string(kEnding), O_RDONLY | O_NONBLOCK);
     if (!file && errno == ENOENT) return std::nullopt;
+    if (!file && (errno == EACCES || errno == EPERM || errno == ELOOP)) {  // the fault of this one
+      fail_input(shown(key), " cannot be read: ", std::strerror(errno));
+    }
     struct stat info {};
     if (!file || ::fstat(file.get(), &info) != 0) fail_store(cat("cannot read ", source(key)));
-    if (!S_ISREG(info.st_mode)) fail_input(source(key), " is not a file; remove it");
+    if (!S_ISREG(info.st_mode)) fail_input(shown(key), " is not a file");
     if (size != nullptr) *size = info.st_size;
     std::string bytes(size_t(std::min<uint64_t>(uint64_t(info.st_size), limit)), '\0');
     size_t at = 0;
@@ -221,7 +251,8 @@ class DirectoryStore : public StateStore {
     return bytes;
   }
 
-  std::vector<std::string> names(const std::string& tenant) {
+  // Of the tenant's files, without their ending.
+  std::vector<std::string> names(const std::string& tenant, std::string_view ending) {
     Descriptor folder = open_tenant(tenant, false);
     if (!folder) return {};
     const int copy = ::dup(folder.get());
@@ -231,7 +262,7 @@ class DirectoryStore : public StateStore {
     std::vector<std::string> names;
     while (const dirent* entry = ::readdir(entries)) {
       const std::string_view name = entry->d_name;
-      if (name.ends_with(kEnding)) names.emplace_back(name.substr(0, name.size() - kEnding.size()));
+      if (name.ends_with(ending)) names.emplace_back(name.substr(0, name.size() - ending.size()));
     }
     ::closedir(entries);
     return names;

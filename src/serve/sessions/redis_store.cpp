@@ -7,8 +7,10 @@
 #include <hiredis/hiredis.h>
 
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -18,6 +20,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/percent_encoding.h"
 #include "serve/sessions/state_store.h"
 
 #include <sodium.h>
@@ -32,6 +35,18 @@ constexpr timeval kConnectTimeout = {2, 0};
 constexpr timeval kCommandTimeout = {10, 0};
 constexpr size_t kSpareConnections = 8;
 
+// Silence that long after a command that was not answered: what waits for Redis shall not wait for
+// it one after another.
+constexpr std::chrono::seconds kSilence{2};
+
+// 1 where the lock is ours, from an earlier try whose answer was lost too.
+constexpr const char* kLockScript =
+    "if redis.call('set',KEYS[1],ARGV[1],'NX','PX',ARGV[2]) then return 1 end "
+    "if redis.call('get',KEYS[1])==ARGV[1] then return 1 else return 0 end";
+// Takes no lock, so that it goes in a Redis that is full.
+constexpr const char* kEraseScript =
+    "if redis.call('exists',KEYS[1])==1 then return -1 end redis.call('del',KEYS[2]) "
+    "return redis.call('hdel',KEYS[3],ARGV[1])";
 constexpr const char* kRenewScript =
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) "
     "else return 0 end";
@@ -42,7 +57,7 @@ constexpr const char* kWriteScript =
     "redis.call('set',KEYS[2],ARGV[2]) redis.call('hset',KEYS[3],ARGV[3],ARGV[4]) return 1";
 
 struct RedisAddress {
-  std::string host, password;
+  std::string host, user, password;
   int port = 6379, database = 0;
 };
 
@@ -55,12 +70,16 @@ struct FreeReply {
 using Context = std::unique_ptr<redisContext, FreeContext>;
 using Answer = std::unique_ptr<redisReply, FreeReply>;
 
-int number_of(std::string_view text, const std::string& url) {
+// The address is not shown: it may hold a password.
+[[noreturn]] void fail_address() {
+  fail_input("--state-store must look like redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]");
+}
+
+int number_of(std::string_view text) {
   int value = 0;
   const auto got = std::from_chars(text.data(), text.data() + text.size(), value);
   if (got.ec != std::errc() || got.ptr != text.data() + text.size() || value < 0 || value > 65535) {
-    fail_input("--state-store ", quoted(url),
-               " must look like redis://[:PASSWORD@]HOST[:PORT][/DB]");
+    fail_address();
   }
   return value;
 }
@@ -68,19 +87,27 @@ int number_of(std::string_view text, const std::string& url) {
 RedisAddress parse(const std::string& url) {
   std::string_view rest = std::string_view(url).substr(std::strlen("redis://"));
   RedisAddress address;
+  if (const char* const password = std::getenv("LAPLACE_REDIS_PASSWORD")) {
+    address.password = password;
+  }
   if (const size_t at = rest.rfind('@'); at != std::string_view::npos) {
-    const std::string_view user = rest.substr(0, at);
-    address.password = std::string(user.substr(user.find(':') + 1));
+    const std::string_view login = rest.substr(0, at);
+    const size_t colon = login.find(':');
+    if (colon == std::string_view::npos) fail_address();
+    address.user = without_escapes(login.substr(0, colon));
+    address.password = without_escapes(login.substr(colon + 1));
     rest.remove_prefix(at + 1);
   }
   if (const size_t slash = rest.find('/'); slash != std::string_view::npos) {
-    if (slash + 1 < rest.size()) address.database = number_of(rest.substr(slash + 1), url);
+    if (slash + 1 < rest.size()) address.database = number_of(rest.substr(slash + 1));
     rest = rest.substr(0, slash);
   }
-  if (const size_t colon = rest.rfind(':'); colon != std::string_view::npos) {
-    address.port = number_of(rest.substr(colon + 1), url);
+  if (const size_t colon = rest.rfind(':');
+      colon != std::string_view::npos && !rest.ends_with(']')) {
+    address.port = number_of(rest.substr(colon + 1));
     rest = rest.substr(0, colon);
   }
+  if (rest.starts_with('[') && rest.ends_with(']')) rest = rest.substr(1, rest.size() - 2);
   address.host = rest.empty() ? "127.0.0.1" : std::string(rest);
   return address;
 }
@@ -92,16 +119,30 @@ class Connections {
 
   // Throws StoreError when Redis does not answer, or answers with an error.
   Answer command(const std::vector<std::string_view>& arguments) {
-    Context context = take();
     std::vector<const char*> texts;
     std::vector<size_t> sizes;
     for (const std::string_view argument : arguments) {
       texts.push_back(argument.data());
       sizes.push_back(argument.size());
     }
-    Answer answer(static_cast<redisReply*>(
-        redisCommandArgv(context.get(), int(texts.size()), texts.data(), sizes.data())));
-    if (answer == nullptr) throw StoreError(cat("Redis does not answer: ", context->errstr));
+    bool used = false;
+    Context context = take(used);
+    const auto ask = [&] {
+      return Answer(static_cast<redisReply*>(
+          redisCommandArgv(context.get(), int(texts.size()), texts.data(), sizes.data())));
+    };
+    Answer answer = ask();
+    if (answer == nullptr && used && was_closed(*context)) {
+      // Redis was started anew, or closed what was idle: the others are as old. Every command may
+      // be given twice.
+      drop_spare();
+      context = take(used);
+      answer = ask();
+    }
+    if (answer == nullptr) {
+      if (!was_closed(*context)) fall_silent();
+      throw StoreError(cat("Redis does not answer: ", context->errstr));
+    }
     if (answer->type == REDIS_REPLY_ERROR) {
       throw StoreError(cat("Redis refuses: ", std::string_view(answer->str, answer->len)));
     }
@@ -113,40 +154,74 @@ class Connections {
   std::string describe() const { return cat("Redis at ", address_.host, ":", address_.port); }
 
  private:
-  Context take() {
+  using Clock = std::chrono::steady_clock;
+
+  static bool was_closed(const redisContext& context) {
+    return context.err == REDIS_ERR_EOF ||
+           (context.err == REDIS_ERR_IO && (errno == EPIPE || errno == ECONNRESET));
+  }
+
+  void drop_spare() {
+    const std::lock_guard lock(mutex_);
+    spare_.clear();
+  }
+
+  void fall_silent() {
+    const std::lock_guard lock(mutex_);
+    silent_until_ = Clock::now() + kSilence;
+  }
+
+  // `used`: whether it has served before.
+  Context take(bool& used) {
+    used = false;
     {
       const std::lock_guard lock(mutex_);
+      if (Clock::now() < silent_until_) throw StoreError("Redis did not answer a moment ago");
       if (!spare_.empty()) {
+        used = true;
         Context context = std::move(spare_.back());
         spare_.pop_back();
         return context;
       }
     }
+    const auto begun = Clock::now();
     Context context(redisConnectWithTimeout(address_.host.c_str(), address_.port, kConnectTimeout));
     if (context == nullptr || context->err != 0) {
+      if (Clock::now() - begun > std::chrono::seconds(1)) fall_silent();
       throw StoreError(cat("cannot reach ", describe(), ": ",
                            context == nullptr ? "no memory" : context->errstr));
     }
     redisSetTimeout(context.get(), kCommandTimeout);
     redisEnableKeepAlive(context.get());
-    if (!address_.password.empty()) greet(*context, "AUTH", address_.password);
-    if (address_.database != 0) greet(*context, "SELECT", cat(address_.database));
+    if (!address_.user.empty()) {
+      greet(*context, {"AUTH", address_.user, address_.password});
+    } else if (!address_.password.empty()) {
+      greet(*context, {"AUTH", address_.password});
+    }
+    if (address_.database != 0) greet(*context, {"SELECT", cat(address_.database)});
     return context;
   }
 
-  void greet(redisContext& context, const char* verb, const std::string& argument) {
+  void greet(redisContext& context, const std::vector<std::string>& words) {
+    std::vector<const char*> texts;
+    std::vector<size_t> sizes;
+    for (const std::string& word : words) {
+      texts.push_back(word.data());
+      sizes.push_back(word.size());
+    }
     const Answer answer(static_cast<redisReply*>(
-        redisCommand(&context, "%s %b", verb, argument.data(), argument.size())));
+        redisCommandArgv(&context, int(words.size()), texts.data(), sizes.data())));
     if (answer == nullptr) throw StoreError(cat(describe(), ": ", context.errstr));
     if (answer->type == REDIS_REPLY_ERROR) {
       throw StoreError(
-          cat(describe(), " refuses ", verb, ": ", std::string_view(answer->str, answer->len)));
+          cat(describe(), " refuses ", words[0], ": ", std::string_view(answer->str, answer->len)));
     }
   }
 
   const RedisAddress address_;
   std::mutex mutex_;
   std::vector<Context> spare_;
+  Clock::time_point silent_until_{};
 };
 
 std::string key_of(const SessionKey& key, std::string_view kind) {
@@ -195,6 +270,7 @@ class RedisStore : public StateStore {
  public:
   explicit RedisStore(const std::string& url) : redis_(parse(url)) {
     redis_.command({"PING"});
+    refuse_cluster();
     renewer_ = std::thread([this] { renew(); });
   }
 
@@ -211,8 +287,8 @@ class RedisStore : public StateStore {
     const std::string name = key_of(key, "lock");
     const std::string token = random_token();
     const Answer answer =
-        redis_.command({"SET", name, token, "NX", "PX", std::to_string(kLockMilliseconds)});
-    if (answer->type == REDIS_REPLY_NIL) return nullptr;
+        redis_.command({"EVAL", kLockScript, "1", name, token, std::to_string(kLockMilliseconds)});
+    if (answer->type != REDIS_REPLY_INTEGER || answer->integer != 1) return nullptr;
     const std::lock_guard lock(mutex_);
     held_.emplace(name, token);
     return std::make_unique<RedisLock>(*this, name, token);
@@ -230,9 +306,12 @@ class RedisStore : public StateStore {
     }
   }
 
-  std::optional<std::string> read(const SessionKey& key) override {
+  std::optional<std::string> read(const SessionKey& key, uint64_t max_bytes) override {
     const Answer answer = redis_.command({"GET", key_of(key, "state")});
     if (answer->type != REDIS_REPLY_STRING) return std::nullopt;
+    if (answer->len > max_bytes) {
+      fail_input("the session ", key.name, " is larger than a state of this model can be");
+    }
     return std::string(answer->str, answer->len);
   }
 
@@ -253,18 +332,25 @@ class RedisStore : public StateStore {
     }
   }
 
-  bool erase(const SessionKey& key) override {
-    const Answer known = redis_.command({"HDEL", info_key(key.tenant), key.name});
-    redis_.command({"DEL", key_of(key, "state")});
-    return known->type == REDIS_REPLY_INTEGER && known->integer == 1;
+  EraseResult erase(const SessionKey& key) override {
+    const Answer answer = redis_.command({"EVAL", kEraseScript, "3", key_of(key, "lock"),
+                                          key_of(key, "state"), info_key(key.tenant), key.name});
+    if (answer->type == REDIS_REPLY_INTEGER && answer->integer < 0) return EraseResult::kBusy;
+    const bool known = answer->type == REDIS_REPLY_INTEGER && answer->integer == 1;
+    return known ? EraseResult::kDone : EraseResult::kNotFound;
   }
 
   std::vector<SessionInfo> list(const std::string& tenant) override {
-    const Answer answer = redis_.command({"HVALS", info_key(tenant)});
+    const Answer answer = redis_.command({"HGETALL", info_key(tenant)});
     std::vector<SessionInfo> sessions;
-    for (size_t i = 0; i < answer->elements; ++i) {
-      const redisReply& item = *answer->element[i];
-      sessions.push_back(info_of({item.str, item.len}));
+    for (size_t i = 0; i + 1 < answer->elements; i += 2) {
+      const redisReply &name = *answer->element[i], &item = *answer->element[i + 1];
+      try {
+        sessions.push_back(info_of({item.str, item.len}));
+      } catch (const Error& error) {
+        log_warning(error.what());
+        sessions.push_back({std::string(name.str, name.len), "", 0, 0, 0, 0, 0});
+      }
     }
     return sessions;
   }
@@ -281,6 +367,21 @@ class RedisStore : public StateStore {
   std::string describe() const override { return redis_.describe(); }
 
  private:
+  // Its nodes answer for others, which this client does not follow.
+  void refuse_cluster() {
+    std::string_view text;
+    Answer answer;
+    try {
+      answer = redis_.command({"INFO", "cluster"});
+      text = {answer->str, answer->len};
+    } catch (const StoreError&) {
+      return;  // not allowed to ask
+    }
+    if (text.find("cluster_enabled:1") != std::string_view::npos) {
+      fail_input("--state-store: ", describe(), " is a node of a cluster; name a Redis of its own");
+    }
+  }
+
   static std::string random_token() {
     std::array<unsigned char, 16> bytes{};
     randombytes_buf(bytes.data(), bytes.size());

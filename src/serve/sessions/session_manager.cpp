@@ -21,6 +21,15 @@ std::string new_version() {
   return hex.data();
 }
 
+// Of a session's state, and the most that one may take with header and counts.
+uint64_t state_bytes(const StateShape& shape) {
+  return sizeof(float) * uint64_t(shape.slot_floats + shape.vocab_size);
+}
+uint64_t most_bytes(const StateShape& shape) {
+  constexpr uint64_t kCountBytes = 12, kRest = 64;
+  return state_bytes(shape) + kCountBytes * uint64_t(shape.vocab_size) + kMaxSessionHeader + kRest;
+}
+
 int64_t bytes_of(const SessionRecord& record) {
   return record.snapshot->bytes() + int64_t(sizeof record + record.pending.size());
 }
@@ -29,7 +38,7 @@ int64_t bytes_of(const SessionRecord& record) {
 
 SessionLease::~SessionLease() {
   lock_.reset();  // the store's first: who comes next takes both
-  manager_.release(key_.text());
+  manager_.release(key_, newcomer_);
 }
 
 SessionManager::SessionManager(std::unique_ptr<StateStore> store, StateShape shape,
@@ -57,16 +66,16 @@ std::unique_ptr<SessionLease> SessionManager::acquire(const SessionKey& key) {
   try {
     held = store_->try_lock(key);
   } catch (...) {
-    release(key.text());
+    release(key, false);
     throw;
   }
   if (held == nullptr) {
-    release(key.text());
+    release(key, false);
     return nullptr;
   }
   std::unique_ptr<SessionLease> lease(new SessionLease(*this, key, std::move(held)));
   load(*lease);
-  if (lease->record_ == nullptr && lease->refusal_.empty()) check_quota(key);
+  if (lease->record_ == nullptr && lease->refusal_.empty()) check_quota(*lease);
   return lease;
 }
 
@@ -90,7 +99,7 @@ void SessionManager::load(SessionLease& lease) {
         return;
       }
     }
-    const auto bytes = store_->read(lease.key_);
+    const auto bytes = store_->read(lease.key_, most_bytes(shape_));
     if (!bytes) fail_input("the state of the session ", lease.key_.name, " is gone");
     lease.record_ = std::make_shared<const SessionRecord>(
         decode_session(*bytes, shape_, lease.key_.name, cat("the session ", lease.key_.name)));
@@ -107,8 +116,19 @@ void SessionManager::load(SessionLease& lease) {
   }
 }
 
-void SessionManager::check_quota(const SessionKey& key) {
-  const StoreUsage usage = store_->usage(key.tenant);
+// With those that other requests begin at this time: of this server, others may pass the bound by
+// as many as they begin together.
+void SessionManager::check_quota(SessionLease& lease) {
+  StoreUsage usage;
+  {
+    const std::lock_guard lock(mutex_);
+    lease.newcomer_ = true;
+    const int64_t others = newcomers_[lease.key_.tenant]++;
+    usage = {others, others * int64_t(state_bytes(shape_))};
+  }
+  const StoreUsage stored = store_->usage(lease.key_.tenant);
+  usage.sessions += stored.sessions;
+  usage.bytes += stored.bytes;
   if (usage.sessions >= limits_.stored_sessions) {
     throw QuotaError(cat("there are ", usage.sessions,
                          " sessions already, the most that a key may ", "have; delete some"));
@@ -202,9 +222,12 @@ void SessionManager::forget(const std::string& key) {
   places_.erase(place);
 }
 
-void SessionManager::release(const std::string& key) {
+void SessionManager::release(const SessionKey& key, bool newcomer) {
   const std::lock_guard lock(mutex_);
-  in_use_.erase(key);
+  in_use_.erase(key.text());
+  if (!newcomer) return;
+  const auto place = newcomers_.find(key.tenant);
+  if (--place->second == 0) newcomers_.erase(place);
 }
 
 SessionManager::ForkResult SessionManager::fork(const SessionKey& key,
@@ -230,25 +253,21 @@ SessionManager::ForkResult SessionManager::fork(const SessionKey& key,
   return ForkResult::kDone;
 }
 
-SessionManager::EraseResult SessionManager::erase(const SessionKey& key) {
+// Without reading the state: a damaged one can be deleted.
+EraseResult SessionManager::erase(const SessionKey& key) {
   {
     const std::lock_guard lock(mutex_);
     if (!in_use_.insert(key.text()).second) return EraseResult::kBusy;
   }
-  std::unique_ptr<SessionLease> lease;  // without reading the state: a damaged one can be deleted
   try {
-    auto held = store_->try_lock(key);
-    if (held == nullptr) {
-      release(key.text());
-      return EraseResult::kBusy;
-    }
-    lease.reset(new SessionLease(*this, key, std::move(held)));
+    const EraseResult result = store_->erase(key);
+    if (result == EraseResult::kDone) forget(key.text());
+    release(key, false);
+    return result;
   } catch (...) {
-    release(key.text());
+    release(key, false);
     throw;
   }
-  forget(key.text());
-  return store_->erase(key) ? EraseResult::kDone : EraseResult::kNotFound;
 }
 
 SessionStats SessionManager::stats() const {

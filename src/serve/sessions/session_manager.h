@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -68,6 +69,7 @@ class SessionLease {
   std::unique_ptr<StoreLock> lock_;
   std::shared_ptr<const SessionRecord> record_;
   std::string refusal_;
+  bool newcomer_ = false;  // counted among those not in the store yet
 };
 
 // A new session would be one too many.
@@ -95,7 +97,6 @@ class SessionManager {
   enum class ForkResult { kDone, kNotFound, kRefused, kExists, kBusy };
   // A session of another name that goes on from the same state.
   ForkResult fork(const SessionKey& key, const std::string& new_name);
-  enum class EraseResult { kDone, kNotFound, kBusy };
   EraseResult erase(const SessionKey& key);
 
   // Returns when nothing is being saved, or false after `timeout`.
@@ -117,12 +118,12 @@ class SessionManager {
   };
 
   void load(SessionLease& lease);
-  void check_quota(const SessionKey& key);
+  void check_quota(SessionLease& lease);
   bool save(const Save& work);
   void run_saver();
   void keep(const std::string& key, std::shared_ptr<const SessionRecord> record);
   void forget(const std::string& key);
-  void release(const std::string& key);
+  void release(const SessionKey& key, bool newcomer);
 
   const std::unique_ptr<StateStore> store_;
   const StateShape shape_;
@@ -130,7 +131,8 @@ class SessionManager {
 
   mutable std::mutex mutex_;
   std::set<std::string> in_use_;
-  std::list<Kept> kept_;  // the most recently used first
+  std::map<std::string, int64_t> newcomers_;  // by tenant: leases of sessions not in the store yet
+  std::list<Kept> kept_;                      // the most recently used first
   std::unordered_map<std::string, std::list<Kept>::iterator> places_;
   SessionStats stats_;
 

@@ -40,6 +40,8 @@ class StoreLock {
   virtual ~StoreLock() = default;
 };
 
+enum class EraseResult { kDone, kNotFound, kBusy };
+
 struct StoreUsage {
   int64_t sessions = 0;
   int64_t bytes = 0;
@@ -52,15 +54,15 @@ class StateStore {
   // Null when somebody has it.
   virtual std::unique_ptr<StoreLock> try_lock(const SessionKey& key) = 0;
   // Nothing when there is none. peek reads no more than the header. Throws Error(kBadInput) for a
-  // header that does not read.
-  virtual std::optional<std::string> read(const SessionKey& key) = 0;
+  // header that does not read, and for more than `max_bytes`.
+  virtual std::optional<std::string> read(const SessionKey& key, uint64_t max_bytes) = 0;
   virtual std::optional<SessionInfo> peek(const SessionKey& key) = 0;
   // Durable when it returns; either the old or the new bytes are there at any time. `lock` must be
   // key's; nothing is written when it was lost.
   virtual void write(const StoreLock& lock, const SessionKey& key, const SessionInfo& info,
                      std::string_view bytes) = 0;
-  // Whether there was one.
-  virtual bool erase(const SessionKey& key) = 0;
+  // Without a lock: it takes its own, in a store that is full too.
+  virtual EraseResult erase(const SessionKey& key) = 0;
   virtual std::vector<SessionInfo> list(const std::string& tenant) = 0;
   virtual StoreUsage usage(const std::string& tenant) = 0;
   // For the log: "the directory /var/lib/laplace".
@@ -71,7 +73,8 @@ class StateStore {
 // are advisory byte-range locks of one file, so that a killed process leaves none behind.
 std::unique_ptr<StateStore> open_directory_store(const Path& directory);
 
-// redis://[:PASSWORD@]HOST[:PORT][/DB]. Locks expire some seconds after a process has died.
+// redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], with %XX for odd characters; the password may stand
+// in LAPLACE_REDIS_PASSWORD instead. Locks expire some seconds after a process has died.
 std::unique_ptr<StateStore> open_redis_store(const std::string& url);
 
 // Either, by what `place` looks like.
