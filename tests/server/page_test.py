@@ -212,6 +212,7 @@ def check_tabs(b, s: Server) -> None:
 
 def check_old_texts(b, s: Server) -> None:
     """Texts of the time when one key held them all are taken over; what cannot be read is left."""
+    reopen(b, s)
     b.run("""localStorage.setItem('laplace', JSON.stringify({former: {title: 'of old', messages: [
         {role: 'user', content: 'a'}, {role: 'assistant', content: 'b'}], known: 2, updated: 1}}));
         localStorage.setItem('laplace:cut', '{"title": "cut');""")
@@ -228,6 +229,7 @@ def check_old_texts(b, s: Server) -> None:
 
 
 def check_full_storage(b, s: Server) -> None:
+    reopen(b, s)
     b.run("document.querySelector('#new').click()")
     say(b, "while there is room", 4)
     b.run("""(() => {
@@ -259,6 +261,7 @@ def check_names(b, s: Server) -> None:
 
 def check_damaged(b, s: Server) -> None:
     """What cannot be read can be deleted."""
+    assert s.chat("whole yet", session="damaged", max_tokens=4).status == 200
     file = session_file(s, "damaged")
     file.write_bytes(b"not a state")
     reopen(b, s)
@@ -269,6 +272,7 @@ def check_damaged(b, s: Server) -> None:
 
 
 def check_delete_running(b, s: Server) -> None:
+    reopen(b, s)
     for text in ("deleted at its second reply", "deleted at its first reply"):
         b.run("document.querySelector('#new').click()")
         if "second" in text:
@@ -287,7 +291,8 @@ def check_delete_running(b, s: Server) -> None:
 
 
 def check_many_sessions(b, s: Server) -> None:
-    seed = session_file(s, "tale").read_bytes()
+    assert s.chat("one of many", session="seed", max_tokens=4).status == 200
+    seed = session_file(s, "seed").read_bytes()
     names = [f"copy-{i}" for i in range(220)]
     for name in names:
         session_file(s, name).write_bytes(seed)
