@@ -4,15 +4,10 @@
 // "laplace:T:state:N" the bytes, "laplace:T:lock:N" a random token that expires unless it is
 // renewed. A write happens only while the lock is ours (checked in the same script), so a process
 // that stood still for longer than a lock lives cannot overwrite what another has done since.
-#include <hiredis/hiredis.h>
-
-#include <atomic>
-#include <cerrno>
-#include <charconv>
+#include <array>
+#include <chrono>
 #include <condition_variable>
-#include <cstdlib>
-#include <cstring>
-#include <deque>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -20,7 +15,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "base/percent_encoding.h"
+#include "serve/sessions/redis_connections.h"
 #include "serve/sessions/state_store.h"
 
 #include <sodium.h>
@@ -31,13 +26,6 @@ namespace {
 
 constexpr int kLockMilliseconds = 5000;
 constexpr std::chrono::milliseconds kRenewEvery{1500};
-constexpr timeval kConnectTimeout = {2, 0};
-constexpr timeval kCommandTimeout = {10, 0};
-constexpr size_t kSpareConnections = 8;
-
-// Silence that long after a command that was not answered: what waits for Redis shall not wait for
-// it one after another.
-constexpr std::chrono::seconds kSilence{2};
 
 // 1 where the lock is ours, from an earlier try whose answer was lost too.
 constexpr const char* kLockScript =
@@ -55,174 +43,6 @@ constexpr const char* kReleaseScript =
 constexpr const char* kWriteScript =
     "if redis.call('get',KEYS[1])~=ARGV[1] then return 0 end "
     "redis.call('set',KEYS[2],ARGV[2]) redis.call('hset',KEYS[3],ARGV[3],ARGV[4]) return 1";
-
-struct RedisAddress {
-  std::string host, user, password;
-  int port = 6379, database = 0;
-};
-
-struct FreeContext {
-  void operator()(redisContext* context) const { redisFree(context); }
-};
-struct FreeReply {
-  void operator()(redisReply* reply) const { freeReplyObject(reply); }
-};
-using Context = std::unique_ptr<redisContext, FreeContext>;
-using Answer = std::unique_ptr<redisReply, FreeReply>;
-
-// The address is not shown: it may hold a password.
-[[noreturn]] void fail_address() {
-  fail_input("--state-store must look like redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]");
-}
-
-int number_of(std::string_view text) {
-  int value = 0;
-  const auto got = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (got.ec != std::errc() || got.ptr != text.data() + text.size() || value < 0 || value > 65535) {
-    fail_address();
-  }
-  return value;
-}
-
-RedisAddress parse(const std::string& url) {
-  std::string_view rest = std::string_view(url).substr(std::strlen("redis://"));
-  RedisAddress address;
-  if (const char* const password = std::getenv("LAPLACE_REDIS_PASSWORD")) {
-    address.password = password;
-  }
-  if (const size_t at = rest.rfind('@'); at != std::string_view::npos) {
-    const std::string_view login = rest.substr(0, at);
-    const size_t colon = login.find(':');
-    if (colon == std::string_view::npos) fail_address();
-    address.user = without_escapes(login.substr(0, colon));
-    address.password = without_escapes(login.substr(colon + 1));
-    rest.remove_prefix(at + 1);
-  }
-  if (const size_t slash = rest.find('/'); slash != std::string_view::npos) {
-    if (slash + 1 < rest.size()) address.database = number_of(rest.substr(slash + 1));
-    rest = rest.substr(0, slash);
-  }
-  if (const size_t colon = rest.rfind(':');
-      colon != std::string_view::npos && !rest.ends_with(']')) {
-    address.port = number_of(rest.substr(colon + 1));
-    rest = rest.substr(0, colon);
-  }
-  if (rest.starts_with('[') && rest.ends_with(']')) rest = rest.substr(1, rest.size() - 2);
-  address.host = rest.empty() ? "127.0.0.1" : std::string(rest);
-  return address;
-}
-
-// A few connections that are used in turn.
-class Connections {
- public:
-  explicit Connections(RedisAddress address) : address_(std::move(address)) {}
-
-  // Throws StoreError when Redis does not answer, or answers with an error.
-  Answer command(const std::vector<std::string_view>& arguments) {
-    std::vector<const char*> texts;
-    std::vector<size_t> sizes;
-    for (const std::string_view argument : arguments) {
-      texts.push_back(argument.data());
-      sizes.push_back(argument.size());
-    }
-    bool used = false;
-    Context context = take(used);
-    const auto ask = [&] {
-      return Answer(static_cast<redisReply*>(
-          redisCommandArgv(context.get(), int(texts.size()), texts.data(), sizes.data())));
-    };
-    Answer answer = ask();
-    if (answer == nullptr && used && was_closed(*context)) {
-      // Redis was started anew, or closed what was idle: the others are as old. Every command may
-      // be given twice.
-      drop_spare();
-      context = take(used);
-      answer = ask();
-    }
-    if (answer == nullptr) {
-      if (!was_closed(*context)) fall_silent();
-      throw StoreError(cat("Redis does not answer: ", context->errstr));
-    }
-    if (answer->type == REDIS_REPLY_ERROR) {
-      throw StoreError(cat("Redis refuses: ", std::string_view(answer->str, answer->len)));
-    }
-    const std::lock_guard lock(mutex_);
-    if (spare_.size() < kSpareConnections) spare_.push_back(std::move(context));
-    return answer;
-  }
-
-  std::string describe() const { return cat("Redis at ", address_.host, ":", address_.port); }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  static bool was_closed(const redisContext& context) {
-    return context.err == REDIS_ERR_EOF ||
-           (context.err == REDIS_ERR_IO && (errno == EPIPE || errno == ECONNRESET));
-  }
-
-  void drop_spare() {
-    const std::lock_guard lock(mutex_);
-    spare_.clear();
-  }
-
-  void fall_silent() {
-    const std::lock_guard lock(mutex_);
-    silent_until_ = Clock::now() + kSilence;
-  }
-
-  // `used`: whether it has served before.
-  Context take(bool& used) {
-    used = false;
-    {
-      const std::lock_guard lock(mutex_);
-      if (Clock::now() < silent_until_) throw StoreError("Redis did not answer a moment ago");
-      if (!spare_.empty()) {
-        used = true;
-        Context context = std::move(spare_.back());
-        spare_.pop_back();
-        return context;
-      }
-    }
-    const auto begun = Clock::now();
-    Context context(redisConnectWithTimeout(address_.host.c_str(), address_.port, kConnectTimeout));
-    if (context == nullptr || context->err != 0) {
-      if (Clock::now() - begun > std::chrono::seconds(1)) fall_silent();
-      throw StoreError(cat("cannot reach ", describe(), ": ",
-                           context == nullptr ? "no memory" : context->errstr));
-    }
-    redisSetTimeout(context.get(), kCommandTimeout);
-    redisEnableKeepAlive(context.get());
-    if (!address_.user.empty()) {
-      greet(*context, {"AUTH", address_.user, address_.password});
-    } else if (!address_.password.empty()) {
-      greet(*context, {"AUTH", address_.password});
-    }
-    if (address_.database != 0) greet(*context, {"SELECT", cat(address_.database)});
-    return context;
-  }
-
-  void greet(redisContext& context, const std::vector<std::string>& words) {
-    std::vector<const char*> texts;
-    std::vector<size_t> sizes;
-    for (const std::string& word : words) {
-      texts.push_back(word.data());
-      sizes.push_back(word.size());
-    }
-    const Answer answer(static_cast<redisReply*>(
-        redisCommandArgv(&context, int(words.size()), texts.data(), sizes.data())));
-    if (answer == nullptr) throw StoreError(cat(describe(), ": ", context.errstr));
-    if (answer->type == REDIS_REPLY_ERROR) {
-      throw StoreError(
-          cat(describe(), " refuses ", words[0], ": ", std::string_view(answer->str, answer->len)));
-    }
-  }
-
-  const RedisAddress address_;
-  std::mutex mutex_;
-  std::vector<Context> spare_;
-  Clock::time_point silent_until_{};
-};
 
 std::string key_of(const SessionKey& key, std::string_view kind) {
   return cat("laplace:", key.tenant, ":", kind, ":", key.name);
@@ -268,7 +88,7 @@ class RedisLock : public StoreLock {
 
 class RedisStore : public StateStore {
  public:
-  explicit RedisStore(const std::string& url) : redis_(parse(url)) {
+  explicit RedisStore(const std::string& url) : redis_(url) {
     redis_.command({"PING"});
     refuse_cluster();
     renewer_ = std::thread([this] { renew(); });
@@ -286,7 +106,7 @@ class RedisStore : public StateStore {
   std::unique_ptr<StoreLock> try_lock(const SessionKey& key) override {
     const std::string name = key_of(key, "lock");
     const std::string token = random_token();
-    const Answer answer =
+    const RedisReply answer =
         redis_.command({"EVAL", kLockScript, "1", name, token, std::to_string(kLockMilliseconds)});
     if (answer->type != REDIS_REPLY_INTEGER || answer->integer != 1) return nullptr;
     const std::lock_guard lock(mutex_);
@@ -307,7 +127,7 @@ class RedisStore : public StateStore {
   }
 
   std::optional<std::string> read(const SessionKey& key, uint64_t max_bytes) override {
-    const Answer answer = redis_.command({"GET", key_of(key, "state")});
+    const RedisReply answer = redis_.command({"GET", key_of(key, "state")});
     if (answer->type != REDIS_REPLY_STRING) return std::nullopt;
     if (answer->len > max_bytes) {
       fail_input("the session ", key.name, " is larger than a state of this model can be");
@@ -316,7 +136,7 @@ class RedisStore : public StateStore {
   }
 
   std::optional<SessionInfo> peek(const SessionKey& key) override {
-    const Answer answer = redis_.command({"HGET", info_key(key.tenant), key.name});
+    const RedisReply answer = redis_.command({"HGET", info_key(key.tenant), key.name});
     if (answer->type != REDIS_REPLY_STRING) return std::nullopt;
     return info_of({answer->str, answer->len});
   }
@@ -324,7 +144,7 @@ class RedisStore : public StateStore {
   void write(const StoreLock& lock, const SessionKey& key, const SessionInfo& info,
              std::string_view bytes) override {
     const std::string text = text_of(info, bytes.size());
-    const Answer answer = redis_.command(
+    const RedisReply answer = redis_.command(
         {"EVAL", kWriteScript, "3", key_of(key, "lock"), key_of(key, "state"), info_key(key.tenant),
          dynamic_cast<const RedisLock&>(lock).token(), bytes, key.name, text});
     if (answer->type != REDIS_REPLY_INTEGER || answer->integer != 1) {
@@ -333,15 +153,16 @@ class RedisStore : public StateStore {
   }
 
   EraseResult erase(const SessionKey& key) override {
-    const Answer answer = redis_.command({"EVAL", kEraseScript, "3", key_of(key, "lock"),
-                                          key_of(key, "state"), info_key(key.tenant), key.name});
+    const RedisReply answer =
+        redis_.command({"EVAL", kEraseScript, "3", key_of(key, "lock"), key_of(key, "state"),
+                        info_key(key.tenant), key.name});
     if (answer->type == REDIS_REPLY_INTEGER && answer->integer < 0) return EraseResult::kBusy;
     const bool known = answer->type == REDIS_REPLY_INTEGER && answer->integer == 1;
     return known ? EraseResult::kDone : EraseResult::kNotFound;
   }
 
   std::vector<SessionInfo> list(const std::string& tenant) override {
-    const Answer answer = redis_.command({"HGETALL", info_key(tenant)});
+    const RedisReply answer = redis_.command({"HGETALL", info_key(tenant)});
     std::vector<SessionInfo> sessions;
     for (size_t i = 0; i + 1 < answer->elements; i += 2) {
       const redisReply &name = *answer->element[i], &item = *answer->element[i + 1];
@@ -370,7 +191,7 @@ class RedisStore : public StateStore {
   // Its nodes answer for others, which this client does not follow.
   void refuse_cluster() {
     std::string_view text;
-    Answer answer;
+    RedisReply answer;
     try {
       answer = redis_.command({"INFO", "cluster"});
       text = {answer->str, answer->len};
@@ -408,7 +229,7 @@ class RedisStore : public StateStore {
     }
   }
 
-  Connections redis_;
+  RedisConnections redis_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::map<std::string, std::string> held_;
