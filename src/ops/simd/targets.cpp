@@ -1,14 +1,12 @@
 // See targets.h.
 #include "ops/simd/targets.h"
 
+#include <c10/util/Exception.h>
 #include <hwy/highway.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
-
-#include "base/error.h"
-#include "base/strings.h"
 
 namespace laplace::ops {
 
@@ -52,8 +50,8 @@ bool apply_environment() {
   std::string names;
   for (const std::string& one : available_instruction_sets())
     names += (names.empty() ? "" : ", ") + one;
-  fail_input("LAPLACE_CPU is ", quoted(value), ", but this processor runs: ", names,
-             "; choose one of these, or leave it out");
+  TORCH_CHECK(false, "LAPLACE_CPU is \"", value, "\", but this processor runs: ", names,
+              "; choose one of these, or leave it out");
 }
 
 std::atomic<bool>& fused_flag() {
