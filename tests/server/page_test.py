@@ -164,10 +164,14 @@ def check_no_answer(b, s: Server) -> None:
     """While the server cannot say what a session is, nothing is sent to it."""
     for text in ("one", "two"):
         assert s.chat(text, session="tale", max_tokens=4).status == 200
-    file = session_file(s, "tale")
-    aside = file.with_suffix(".aside")
-    file.rename(aside)
-    file.symlink_to("/dev/null")  # the store refuses it, and the whole list with it
+    folder = session_file(s, "tale").parent
+    aside = folder.with_suffix(".aside")
+    folder.rename(aside)
+    folder.write_text("no folder")  # so the store fails
+    assert s.get("/v1/sessions").status == 503
+    reopen(b, s)
+    b.run("document.querySelector('#new').click()")
+    assert b.run(NOTE), "that there is no list stays to be read"
     reopen(b, s, "tale")
     b.wait(f"{NOTE} !== ''")
     b.run("document.querySelector('#input').focus()")
@@ -175,8 +179,8 @@ def check_no_answer(b, s: Server) -> None:
     b.press("Enter", 13)
     b.wait(f"document.querySelector('#input').value === 'not yet' && {IDLE}")
     assert b.run(NOTE) and b.run(MESSAGES) == 0
-    file.unlink()
-    aside.rename(file)
+    folder.unlink()
+    aside.rename(folder)
     b.run("document.querySelector('#input').value = ''")
     say(b, "three")
     assert turns(s, "tale") == 3
