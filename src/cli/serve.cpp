@@ -247,6 +247,8 @@ void add_request_limits(CLI::App& app, ServeOptions& options) {
   add("--max-n", limits.max_n, "Largest n");
   add("--max-prompts", limits.max_prompts, "Prompts of a request");
   add("--max-choices", limits.max_choices, "Prompts times n");
+  add("--max-echo-logprobs", limits.max_echo_log_probs,
+      "Log-probabilities of echoed prompts: tokens times (logprobs + 1) times n");
   add("--max-stops", limits.max_stops, "Stop strings");
   add("--max-stop-bytes", limits.max_stop_bytes, "Bytes of a stop string");
   add("--max-token-list", limits.max_token_list,

@@ -284,6 +284,23 @@ def check_offsets(s: Server) -> None:
             if id in (o, n):
                 assert text[offsets[i]] == ("O" if id == o else "n"), (prompt, text, offsets)
         assert offsets == sorted(offsets) and offsets[0] == 0
+    # No character goes over the end of the prompt.
+    choice = s.complete([o, accent[0]], max_tokens=2, echo=True, logprobs=0, allowed_token_ids=[accent[1]],
+                        ignore_eos=True).json["choices"][0]
+    assert choice["text"] == "O\ufffd\ufffd\ufffd" and choice["logprobs"]["text_offset"] == [0, 1, 2, 3], choice
+
+
+def check_large_answers(s: Server) -> None:
+    """What a short request can make of itself is bounded; a large piece of a stream is no slow reader's fault."""
+    refused(s.complete([1] * 6000, max_tokens=0, echo=True, logprobs=20, n=16), "logprobs")
+    fields = dict(prompt=[1, 2, 3, 4, 5] * 1000, max_tokens=2, echo=True, logprobs=20, ignore_eos=True, seed=3, n=2)
+    whole = s.complete(**fields).json["choices"]
+    *events, done = s.complete(**fields, stream=True).events()
+    assert done == "[DONE]"
+    for i in range(2):
+        parts = [c for e in events for c in e["choices"] if c["index"] == i]
+        assert "".join(c["text"] for c in parts) == whole[i]["text"]
+        assert sum((c["logprobs"]["token_logprobs"] for c in parts if c["logprobs"]), []) == whole[i]["logprobs"]["token_logprobs"]
 
 
 def check_numbers(s: Server) -> None:
@@ -415,7 +432,7 @@ def main() -> None:
         program = make_model(directory, sys.argv[1])
         with Server(program) as s:
             run_checks((check_taken, check_refused, check_messages, check_usage_in_streams, check_streams, check_lines_of_streams,
-                        check_stops_over_borders, check_json, check_http_forms, check_head, check_addresses, check_early_stops, check_offsets, check_numbers,
+                        check_stops_over_borders, check_json, check_http_forms, check_head, check_addresses, check_early_stops, check_offsets, check_large_answers, check_numbers,
                         check_many), s)
             assert s.alive() and s.stop() == 0, s.log()
         run_checks((check_models, check_preflight, check_too_many, check_tokenizing_counts, check_over_time, check_heartbeat, check_unsaved), program)

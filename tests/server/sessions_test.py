@@ -74,6 +74,14 @@ def check_stop_strings(s: Server) -> None:
     assert reply.json["choices"][0]["finish_reason"] == "stop"
     again = s.chat("the rooms", ("assistant", text(reply)), "and", session="stop", **GREEDY)
     assert usage(again)[1] > 0, "the whole conversation is recognised after a stop string"
+    # The message's end follows all the same: as many new tokens as behind a reply that ended at its length.
+    new = lambda name: (lambda u: u[0] - u[1])(usage(s.chat("next", session=name, session_input="new", max_tokens=0)))  # noqa: E731
+    s.chat("the rooms", session="by-length", temperature=0, max_tokens=3, ignore_eos=True)
+    for stop in (" ", "q", "e"):
+        name = f"by-stop-{ord(stop)}"
+        reply = s.chat("the rooms", session=name, temperature=0, max_tokens=200, stop=[stop], ignore_eos=True)
+        assert reply.json["choices"][0]["finish_reason"] == "stop", (stop, reply.body)
+        assert new(name) == new("by-length"), stop
 
 
 def check_fork_list_delete(s: Server) -> None:

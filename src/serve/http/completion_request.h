@@ -24,6 +24,8 @@ struct ApiLimits {
   int64_t max_n = 16;
   int64_t max_prompts = 64;
   int64_t max_choices = 128;  // prompts x n
+  // Of echoed prompts in an answer: tokens x (logprobs + 1) x n.
+  int64_t max_echo_log_probs = 1 << 20;
   int64_t max_stops = 16;
   int64_t max_stop_bytes = 1024;  // of one stop string
   int64_t max_token_list = 1024;  // logit_bias, stop_token_ids, allowed_token_ids

@@ -89,6 +89,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void send_piece(std::string bytes);
   void send_end();
   void queue(std::string bytes);
+  int64_t counted(const std::string& piece) const;
   void write_some();
   void on_written(ErrorCode error, size_t bytes);
   void exchange_over();
@@ -129,8 +130,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::vector<char> lingered_;
 
   std::deque<std::string> out_;
-  size_t out_offset_ = 0;  // of out_.front(), written already
-  int64_t out_bytes_ = 0;  // not written yet
+  size_t out_offset_ = 0;     // of out_.front(), written already
+  int64_t out_bytes_ = 0;     // not written yet
+  int64_t unread_bytes_ = 0;  // of these what counts against the limit
   bool writing_ = false;
 
   AccessRecord record_;  // of the exchange, or of the request that was refused

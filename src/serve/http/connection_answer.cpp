@@ -122,11 +122,18 @@ void Connection::send_end() {
 void Connection::queue(std::string bytes) {
   if (closed_) return;
   out_bytes_ += int64_t(bytes.size());
+  unread_bytes_ += counted(bytes);
+  if (!whole_ && unread_bytes_ > context_->limits.max_output_bytes) return drop();
   record_.bytes += int64_t(bytes.size());
   out_.push_back(std::move(bytes));
-  if (!whole_ && out_bytes_ > context_->limits.max_output_bytes) return drop();
   update_busy();
   write_some();
+}
+
+// A piece that is over the limit by itself (the echo of a prompt) shows no slow reader.
+int64_t Connection::counted(const std::string& piece) const {
+  const auto size = int64_t(piece.size());
+  return size > context_->limits.max_output_bytes ? 0 : size;
 }
 
 void Connection::write_some() {
@@ -151,6 +158,7 @@ void Connection::on_written(ErrorCode error, size_t bytes) {
   out_bytes_ -= int64_t(bytes);
   for (out_offset_ += bytes; !out_.empty() && out_offset_ >= out_.front().size();) {
     out_offset_ -= out_.front().size();
+    unread_bytes_ -= counted(out_.front());
     out_.pop_front();
   }
   if (!out_.empty()) return write_some();

@@ -1,4 +1,5 @@
 // See generation_call.h: the end of an answer, and what is recorded of it.
+#include <algorithm>
 #include <utility>
 
 #include "serve/http/generation_call.h"
@@ -51,9 +52,9 @@ bool GenerationCall::commit_session() {
     fed_text_ += fed_->finish();
     record.pending = context_.chat.end_reply();
     if (fed_text_.size() > reply.size()) {
-      const std::string beyond = fed_text_.substr(reply.size());
-      record.pending.erase(
-          0, record.pending.starts_with(beyond) ? beyond.size() : record.pending.size());
+      const auto fed =
+          std::ranges::mismatch(std::string_view(fed_text_).substr(reply.size()), record.pending);
+      record.pending.erase(record.pending.begin(), fed.in2);
     }
   }
   context_.sessions.commit(
@@ -71,6 +72,9 @@ bool GenerationCall::commit_session() {
 }
 
 void GenerationCall::conclude() {
+  if (!request_.stream && request_.log_probs >= 0) {  // it may take long
+    return context_.post([call = shared_from_this()] { call->answer_whole(); });
+  }
   if (!request_.stream) return answer_whole();
   std::string out;
   if (request_.stream_usage != StreamUsage::kNone) out += format_.usage_chunk(usage());

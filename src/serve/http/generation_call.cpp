@@ -1,6 +1,7 @@
 // See generation_call.h: from the engine to chunks; generation_answer.cpp ends the answer.
 #include "serve/http/generation_call.h"
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
@@ -68,6 +69,8 @@ GenerationCall::GenerationCall(ServiceContext& context, std::shared_ptr<Exchange
       format_(request_.chat, request_.stream, request_.stream_usage,
               random_name(request_.chat ? "chatcmpl-" : "cmpl-"), int64_t(std::time(nullptr)),
               context.options.model_name),
+      scoring_(request_.echo && request_.log_probs >= 0),
+      prompt_tokens_(plan_.prompts.size()),
       choices_(plan_.prompts.size() * size_t(request_.n)),
       unfinished_(choices_.size()) {
   for (Choice& choice : choices_) {
@@ -140,7 +143,8 @@ void GenerationCall::start() {
     const bool stopping = refused->reason() == Refused::Reason::kStopping;
     throw ApiError(stopping ? 503 : 429, "", stopping ? "stopping" : "queue_full", error.what());
   }
-  if (request_.stream && context_.options.heartbeat.count() > 0) keep_awake();
+  // Not with scoring: what says that a stream is quiet is not in the exchange's sequence then.
+  if (request_.stream && !scoring_ && context_.options.heartbeat.count() > 0) keep_awake();
 }
 
 void GenerationCall::cancel() {
@@ -160,7 +164,8 @@ void GenerationCall::report(Report report) {
     reports_.push_back(std::move(report));
     if (std::exchange(scheduled_, true)) return;
   }
-  exchange_->post([call = shared_from_this()] { call->take_reports(); });
+  auto take = [call = shared_from_this()] { call->take_reports(); };
+  scoring_ ? context_.post(std::move(take)) : exchange_->post(std::move(take));
 }
 
 void GenerationCall::keep_prefix(size_t prompt, int64_t offset,
@@ -174,6 +179,7 @@ void GenerationCall::keep_prefix(size_t prompt, int64_t offset,
 }
 
 void GenerationCall::take_reports() {
+  const std::lock_guard order(taking_);
   std::vector<Report> reports;
   {
     const std::lock_guard lock(mutex_);
@@ -182,6 +188,12 @@ void GenerationCall::take_reports() {
   }
   std::string out;
   for (Report& report : reports) take(report, out);
+  if (scoring_) {  // echoes leave in one piece: together they may be more than a client may leave
+                   // unread
+    held_ += out;
+    out.clear();
+    if (std::ranges::all_of(choices_, [](const Choice& c) { return c.begun; })) out.swap(held_);
+  }
   if (request_.stream && !out.empty()) send(std::move(out));
   if (unfinished_ == 0) all_finished();
 }
@@ -210,13 +222,11 @@ void GenerationCall::keep_awake() {
 void GenerationCall::take(Report& report, std::string& out) {
   Choice& choice = choices_[size_t(report.choice)];
   switch (report.kind) {
-    case Report::Kind::kPrompt:
-      // Of all choices of the prompt, which share it.
-      for (int i = 0; i < request_.n; ++i) {
-        auto& tokens = choices_[size_t(report.choice + i)].prompt_tokens;
-        tokens.insert(tokens.end(), report.tokens.begin(), report.tokens.end());
-      }
+    case Report::Kind::kPrompt: {
+      auto& tokens = prompt_tokens_[size_t(report.choice / request_.n)];
+      tokens.insert(tokens.end(), report.tokens.begin(), report.tokens.end());
       break;
+    }
     case Report::Kind::kToken:
       on_token(report.choice, choice, report, out);
       break;
@@ -234,13 +244,12 @@ void GenerationCall::begin(int index, Choice& choice, std::string& out) {
     return;
   }
   if (!request_.echo) return;
-  const PromptPlan& plan = plan_.prompts[size_t(index / request_.n)];
+  const size_t prompt = size_t(index / request_.n);
+  const PromptPlan& plan = plan_.prompts[prompt];
   if (choice.legacy) {
-    const size_t skip = plan.hides_first ? 1 : 0;
-    for (size_t i = skip; i < choice.prompt_tokens.size(); ++i) {
-      choice.legacy->add(choice.prompt_tokens[i]);
-    }
-    std::vector<TokenResult>().swap(choice.prompt_tokens);
+    const auto& tokens = prompt_tokens_[prompt];
+    for (size_t i = plan.hides_first ? 1 : 0; i < tokens.size(); ++i) choice.legacy->add(tokens[i]);
+    choice.legacy->end_prompt();
   }
   if (request_.stream) {
     out += format_.text_chunk(index, plan.text, choice.legacy ? choice.legacy->take() : Json(), "",

@@ -45,8 +45,7 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
     std::string text;    // of a whole answer, or of a session's reply
     bool begun = false;  // its first chunk, or its echo, is out
     std::optional<CompletionLogProbs> legacy;
-    std::vector<TokenResult> tokens;         // for the log-probabilities of a chat, whole
-    std::vector<TokenResult> prompt_tokens;  // with echo
+    std::vector<TokenResult> tokens;  // for the log-probabilities of a chat, whole
     bool finished = false;
     Finish finish;
     std::optional<std::chrono::steady_clock::time_point> last_token;
@@ -59,7 +58,8 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   void report(Report report);
   void keep_prefix(size_t prompt, int64_t offset, std::shared_ptr<const SequenceSnapshot> state);
 
-  // In the exchange's sequence.
+  // In the exchange's sequence; where a prompt's log-probabilities are shown on a worker, one at a
+  // time, for that may take long.
   void take_reports();
   void send(std::string out);  // a piece of the stream
   void keep_awake();
@@ -92,6 +92,12 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   bool cancelled_ = false;
   bool abandoned_ = false;                             // start() has failed
   std::shared_ptr<const SequenceSnapshot> end_state_;  // of a session
+
+  // Where a prompt's log-probabilities are shown: what take_reports() uses, and by prompt those.
+  const bool scoring_;
+  std::mutex taking_;
+  std::vector<std::vector<TokenResult>> prompt_tokens_;
+  std::string held_;  // of a stream, until all its choices have begun
 
   std::vector<Choice> choices_;
   size_t unfinished_ = 0;

@@ -73,6 +73,19 @@ std::string echo_text(const ServiceContext& context, const PromptInput& prompt) 
   return text + decoder.finish();
 }
 
+// What an answer holds of its prompts: a short request could ask for hundreds of megabytes.
+void check_echo(const ApiLimits& limits, const CompletionRequest& request,
+                const RequestPlan& plan) {
+  int64_t tokens = 0;
+  for (const PromptPlan& prompt : plan.prompts) tokens += int64_t(prompt.ids.size());
+  const int64_t entries = tokens * (request.log_probs + 1) * request.n;
+  if (entries > limits.max_echo_log_probs) {
+    fail_field("logprobs", "the echo of ", tokens, " tokens with logprobs ", request.log_probs,
+               " and n ", request.n, " has ", entries, " log-probabilities, but at most ",
+               limits.max_echo_log_probs, " are shown; ask for fewer");
+  }
+}
+
 // A prompt that begins anew: what is known of its beginning is not read again.
 PromptPlan plan_fresh(ServiceContext& context, const CompletionRequest& request,
                       const std::string& scope, Tokens tokens) {
@@ -180,6 +193,7 @@ void plan_completion(ServiceContext& context, const CompletionRequest& request, 
                                : plan_fresh(context, request, plan.scope, std::move(tokens)));
     if (request.echo) plan.prompts.back().text = echo_text(context, prompt);
   }
+  if (request.echo && request.log_probs >= 0) check_echo(context.options.limits, request, plan);
   plan.session_turns = record != nullptr ? record->info.turns : 0;
 }
 

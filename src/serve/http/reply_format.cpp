@@ -28,6 +28,10 @@ std::string quoted_json(std::string_view text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+int64_t characters(std::string_view text) {
+  return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
+}
+
 // U+0085, U+2028 and U+2029 as escapes: for clients that split a stream where Unicode ends a line.
 // In JSON they stand in texts only.
 std::string in_one_line(std::string json) {
@@ -80,12 +84,13 @@ Json chat_log_probs(const Tokenizer& tokenizer, std::span<const TokenResult> tok
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
+void CompletionLogProbs::end_prompt() { offset_ += characters(decoder_.finish()); }
+
 void CompletionLogProbs::add(const TokenResult& token) {
   tokens_.push_back(token_text(tokenizer_, token.id));
   log_probs_.push_back(log_prob_json(token.log_prob));
   offsets_.push_back(offset_ + (decoder_.in_character() ? 1 : 0));
-  offset_ +=
-      std::ranges::count_if(decoder_.push(token.id), [](char c) { return (c & 0xC0) != 0x80; });
+  offset_ += characters(decoder_.push(token.id));
   if (std::isnan(token.log_prob)) {
     top_log_probs_.push_back(nullptr);
     return;

@@ -34,6 +34,8 @@ class CompletionLogProbs {
       : tokenizer_(tokenizer), decoder_(tokenizer), top_(top) {}
 
   void add(const TokenResult& token);
+  // The prompt's tokens are all there: a character does not go over that border.
+  void end_prompt();
   // What was added since the last call; offsets go on.
   Json take();
 
