@@ -113,7 +113,8 @@ def check_one_at_a_time(s: Server) -> None:
     thread = threading.Thread(target=lambda: s.complete("x", session="busy", max_tokens=30_000, ignore_eos=True))
     thread.start()
     wait_for(lambda: s.metric("laplace:sessions_in_use") == 1)
-    assert s.request("DELETE", "/v1/sessions/busy").status == 409
+    busy = s.request("DELETE", "/v1/sessions/busy")
+    assert busy.status == 409 and "x-should-retry" not in busy.headers
     assert s.post("/v1/sessions/busy/fork", {}).status == 409
     thread.join()
     # A reply that its client leaves is none: the session is what it was.
@@ -174,6 +175,7 @@ def check_odd_files(program) -> None:
         for name in ("link", "big"):
             reply = s.complete("y", session=name, max_tokens=1)
             assert reply.status == 409 and reply.error["code"] == "session_refused", reply.body
+            assert reply.headers["x-should-retry"] == "false"
             assert "/" not in reply.error["message"].replace("and/or", ""), reply.error
             refused(s.post(f"/v1/sessions/{name}/fork", {}), "session", 409)
         assert s.get("/v1/sessions/link").status == 409
