@@ -188,8 +188,8 @@ void GenerationCall::take_reports() {
   }
   std::string out;
   for (Report& report : reports) take(report, out);
-  if (scoring_) {  // echoes leave in one piece: together they may be more than a client may leave
-                   // unread
+  // Echoes leave in one piece: together they may be more than a client may leave unread.
+  if (scoring_) {
     held_ += out;
     out.clear();
     if (std::ranges::all_of(choices_, [](const Choice& c) { return c.begun; })) out.swap(held_);
