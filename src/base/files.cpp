@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 
 namespace laplace {
@@ -35,13 +36,10 @@ int open_to_read(const Path& path, struct stat* info) {
   return descriptor;
 }
 
-struct Descriptor {
-  int descriptor;
-  explicit Descriptor(int open) : descriptor(open) {}
-  ~Descriptor() { ::close(descriptor); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-};
+// False where another process holds the lock; file systems without locks give it to everybody.
+bool lock_file(int descriptor) {
+  return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
 
 void append_all(int descriptor, const std::string& name, uint64_t max_bytes, std::string& out) {
   char buffer[1 << 16];
@@ -73,10 +71,10 @@ std::string read_standard_input() {
 
 std::string read_file(const Path& path, uint64_t max_bytes) {
   struct stat info {};
-  const Descriptor file{open_to_read(path, &info)};
+  const Descriptor file(open_to_read(path, &info));
   std::string out;
   if (S_ISREG(info.st_mode)) out.reserve(static_cast<size_t>(info.st_size) + 1);
-  append_all(file.descriptor, path.string(), max_bytes, out);
+  append_all(file.get(), path.string(), max_bytes, out);
   return out;
 }
 
@@ -142,7 +140,7 @@ void AtomicFile::commit() {
 FileLock::FileLock(const Path& path, const std::string& taken)
     : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
   if (descriptor_ < 0) fail_errno(cat("cannot write ", path.string()));
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  if (!lock_file(descriptor_)) {
     ::close(descriptor_);
     fail_input(taken);
   }
@@ -169,13 +167,13 @@ bool AtomicDirectory::lock() {
   descriptor_ = ::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor_ < 0 && errno == ENOENT) return false;
   if (descriptor_ < 0) fail_errno(cat("cannot open ", temporary_.string()));
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  if (!lock_file(descriptor_)) {
     ::close(descriptor_);
     fail_input("another process is writing ", path_.string(),
                "; wait until it has ended, or choose another place");
   }
-  struct stat own {
-  }, named{};
+  struct stat own {};
+  struct stat named {};
   const bool same = ::fstat(descriptor_, &own) == 0 && ::stat(temporary_.c_str(), &named) == 0 &&
                     own.st_dev == named.st_dev && own.st_ino == named.st_ino;
   if (!same) ::close(descriptor_);

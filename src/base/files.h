@@ -16,9 +16,9 @@ namespace laplace {
 
 using Path = std::filesystem::path;
 
-// The whole file. Refuses a missing file, a directory, and more than `max_bytes`.
 // The rest of standard input.
 std::string read_standard_input();
+// The whole file. Refuses a missing file, a directory, and more than `max_bytes`.
 std::string read_file(const Path& path, uint64_t max_bytes = uint64_t{1} << 32);
 
 // Writes `bytes` under `path` atomically (temporary name, fsync, rename, fsync of the parent).

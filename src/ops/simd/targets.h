@@ -1,8 +1,8 @@
 // Which instruction sets the fused kernels are built for, and which one runs.
 //
 // The best one that the machine has, unless LAPLACE_CPU names another (one that it lacks is
-// refused): baseline (what every machine
-// of the architecture has), avx2, avx512, avx512_bf16 (the same, with products of bfloat16).
+// refused): baseline (what every machine of the architecture has), avx2, avx512, avx512_bf16 (the
+// same, with products of bfloat16).
 // LAPLACE_KERNELS=portable turns the fused kernels off altogether.
 //
 // A kernel's file defines HWY_TARGET_INCLUDE and includes this before Highway's foreach_target.h.

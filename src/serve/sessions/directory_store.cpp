@@ -13,6 +13,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/log.h"
 #include "base/xxh64.h"
 #include "serve/sessions/state_store.h"
@@ -24,24 +25,6 @@ namespace {
 constexpr std::string_view kEnding = ".session";
 constexpr const char* kLockFile = ".locks";
 constexpr std::string_view kTemporary = ".session.tmp";
-
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  int get() const { return number_; }
-  explicit operator bool() const { return number_ >= 0; }
-
- private:
-  int number_;
-};
 
 [[noreturn]] void fail_store(const std::string& what) {
   throw StoreError(cat(what, ": ", std::strerror(errno)));
