@@ -78,6 +78,18 @@ std::string read_file(const Path& path, uint64_t max_bytes) {
   return out;
 }
 
+void write_fully(int descriptor, std::string_view bytes, const Path& path, int64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t put = offset < 0
+                            ? ::write(descriptor, bytes.data(), bytes.size())
+                            : ::pwrite(descriptor, bytes.data(), bytes.size(), off_t(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail_errno(cat("cannot write ", path.string()));
+    bytes.remove_prefix(static_cast<size_t>(put));
+    if (offset >= 0) offset += put;
+  }
+}
+
 void write_file_atomic(const Path& path, std::string_view bytes) {
   AtomicFile file(path);
   file.write(bytes);
@@ -103,26 +115,14 @@ AtomicFile::~AtomicFile() {
   ::unlink(temporary_.c_str());
 }
 
-void AtomicFile::write_fully(const char* data, size_t size, int64_t offset) {
-  while (size > 0) {
-    const ssize_t put = offset < 0 ? ::write(descriptor_, data, size)
-                                   : ::pwrite(descriptor_, data, size, static_cast<off_t>(offset));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail_errno(cat("cannot write ", path_.string()));
-    data += put;
-    size -= static_cast<size_t>(put);
-    if (offset >= 0) offset += put;
-  }
-}
-
-void AtomicFile::write(std::string_view bytes) { write_fully(bytes.data(), bytes.size(), -1); }
+void AtomicFile::write(std::string_view bytes) { write_fully(descriptor_, bytes, path_); }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  write_fully(reinterpret_cast<const char*>(bytes.data()), bytes.size(), -1);
+  write(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
 void AtomicFile::write_at(uint64_t offset, std::string_view bytes) {
-  write_fully(bytes.data(), bytes.size(), static_cast<int64_t>(offset));
+  write_fully(descriptor_, bytes, path_, static_cast<int64_t>(offset));
 }
 
 void AtomicFile::commit() {

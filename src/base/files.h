@@ -21,6 +21,10 @@ std::string read_standard_input();
 // The whole file. Refuses a missing file, a directory, and more than `max_bytes`.
 std::string read_file(const Path& path, uint64_t max_bytes = uint64_t{1} << 32);
 
+// Writes all of `bytes` to an open file, in as many pieces as the system takes: at `offset`, or
+// where the file stands. `path` is for the message.
+void write_fully(int descriptor, std::string_view bytes, const Path& path, int64_t offset = -1);
+
 // Writes `bytes` under `path` atomically (temporary name, fsync, rename, fsync of the parent).
 void write_file_atomic(const Path& path, std::string_view bytes);
 
@@ -43,8 +47,6 @@ class AtomicFile {
   void commit();
 
  private:
-  void write_fully(const char* data, size_t size, int64_t offset);
-
   Path path_;
   Path temporary_;
   int descriptor_ = -1;

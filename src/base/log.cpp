@@ -43,15 +43,8 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 
 void log_message(LogLevel level, std::string_view message) {
-  // One line, whatever a damaged file or a client had in it; a terminal obeys nothing of it.
-  std::string line;
-  for (const unsigned char c : message) {
-    if (c < 0x20 || c == 0x7f) {
-      line += strf("\\x%02x", c);
-    } else {
-      line += char(c);
-    }
-  }
+  // One line, whatever a damaged file or a client had in it.
+  const std::string line = without_controls(message);
   logger().log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
 }
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #if defined(__SSE2__)
 #include <pmmintrin.h>
@@ -20,10 +21,22 @@ namespace laplace {
 namespace {
 
 std::atomic<bool> stop{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
+std::atomic<int64_t> first_signal_ms{0};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+
+// One stop may come as two signals: `timeout` and others send them to a process and to its group.
+constexpr int64_t kSameStopMs = 500;
+
+int64_t clock_ms() {
+  struct timespec now {};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
 
 void on_signal(int number) {
-  if (stop.exchange(true)) {  // the second one: die as the signal says
+  if (!stop.exchange(true)) {
+    first_signal_ms = clock_ms();
+  } else if (clock_ms() - first_signal_ms > kSameStopMs) {  // a second one: die as it says
     std::signal(number, SIG_DFL);
     std::raise(number);
   }
@@ -64,6 +77,8 @@ void install_stop_signals() {
     ::sigaction(SIGHUP, &action, nullptr);
   }
 }
+
+void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
 
 bool stop_requested() { return stop.load(std::memory_order_relaxed); }
 

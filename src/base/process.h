@@ -15,9 +15,12 @@ namespace laplace {
 //  reproducibility).
 void init_process();
 
-// Makes SIGINT and SIGTERM ask for a stop instead of killing; a second signal kills at once.
+// Makes SIGINT and SIGTERM ask for a stop instead of killing; a second one, half a
+// second later or more, kills at once.
 void install_stop_signals();
 bool stop_requested();
+// Writing to a pipe or socket whose reader has gone becomes an error instead of the end.
+void ignore_broken_pipes();
 
 // Resident memory of this process in bytes, 0 where unknown.
 int64_t resident_bytes();

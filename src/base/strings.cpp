@@ -70,6 +70,23 @@ std::string quoted(std::string_view text) {
   return out + (text.size() > kLimit ? "...\"" : "\"");
 }
 
+std::string without_controls(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (c == 0xc2 && next >= 0x80 && next < 0xa0) {
+      out += strf("\\u%04x", next);
+      ++i;
+    } else if (c < 0x20 || c == 0x7f) {
+      out += strf("\\x%02x", c);
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
 namespace {
 
 size_t edit_distance(std::string_view a, std::string_view b) {

@@ -36,6 +36,10 @@ std::string quoted(std::string_view text);
 inline std::string quoted(const std::string& text) { return quoted(std::string_view(text)); }
 inline std::string quoted(const char* text) { return quoted(std::string_view(text)); }
 
+// `text` with its control characters escaped, those of Unicode's second block (C1) too: a terminal
+// obeys nothing of it.
+std::string without_controls(std::string_view text);
+
 // FNV-1a of the bytes, 64 bits; `hash` goes on from a value before. The same on every machine.
 // Source: http://www.isthe.com/chongo/tech/comp/fnv
 constexpr uint64_t fnv1a(std::string_view bytes, uint64_t hash = 0xCBF29CE484222325) {

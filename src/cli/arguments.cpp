@@ -2,6 +2,9 @@
 #include "cli/arguments.h"
 
 #include <algorithm>
+#include <charconv>
+#include <initializer_list>
+#include <string_view>
 
 namespace laplace::cli {
 
@@ -18,16 +21,29 @@ void drop_leading_zeros(std::string& number) {
   number.erase(begin, end - begin);
 }
 
-bool takes_number(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  return type.starts_with("INT") || type.starts_with("UINT") || type.starts_with("SIZE");
+// Whether a number of CLI11's would not stop at the largest that there is.
+bool fits_64_bits(const std::string& number) {
+  int64_t with_sign = 0;
+  uint64_t without = 0;
+  const char* const begin = number.data() + (number.starts_with('+') ? 1 : 0);
+  const char* const end = number.data() + number.size();
+  return std::from_chars(begin, end, with_sign).ec != std::errc::result_out_of_range ||
+         std::from_chars(begin, end, without).ec == std::errc();
+}
+
+bool takes(const CLI::Option& option, std::initializer_list<std::string_view> types) {
+  return std::ranges::any_of(types, [name = option.get_type_name()](std::string_view type) {
+    return name.starts_with(type);
+  });
 }
 
 }  // namespace
 
 std::vector<std::string> marked(std::vector<std::string> arguments) {
   for (std::string& argument : arguments) {
-    if (argument.ends_with(']')) argument += kMark;
+    const bool empty_value =
+        argument.starts_with("--") && argument.find('=') == argument.size() - 1;
+    if (argument.ends_with(']') || empty_value) argument += kMark;
   }
   return arguments;
 }
@@ -40,12 +56,14 @@ std::string without_marks(std::string text) {
 void read_as_written(CLI::App& program) {
   for (CLI::Option* const option : program.get_options()) {
     if (option->get_items_expected_max() == 0) continue;
-    const bool number = takes_number(*option);
+    const bool whole = takes(*option, {"INT", "UINT", "SIZE"});
+    const bool value = whole || takes(*option, {"FLOAT", "BOOLEAN"});
     option->transform(CLI::Validator(
-        [number](std::string& text) {
+        [whole, value](std::string& text) -> std::string {
           if (text.ends_with(kMark)) text.pop_back();
-          if (number) drop_leading_zeros(text);
-          return std::string();
+          if (value && text.empty()) return "is empty; give it a value, or leave it out";
+          if (whole) drop_leading_zeros(text);
+          return whole && !fits_64_bits(text) ? "is too large a number" : "";
         },
         ""));
   }

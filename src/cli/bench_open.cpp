@@ -31,12 +31,22 @@ struct OpenOptions {
   bool json = false;
 };
 
+Path temporary_directory() {
+  std::error_code code;
+  const Path path = std::filesystem::temp_directory_path(code);
+  if (code) {
+    fail_input("TMPDIR is ", quoted(std::getenv("TMPDIR")),
+               ", which is no directory; name one, or ", "leave it out");
+  }
+  return path;
+}
+
 // A model directory of random weights in bfloat16, a file for each layer as large models come;
 // which goes when this does.
 class RandomModel {
  public:
   explicit RandomModel(const Path& config_path)
-      : path_(std::filesystem::temp_directory_path() / cat("laplace-bench-", ::getpid())) {
+      : path_(temporary_directory() / cat("laplace-bench-", ::getpid())) {
     const ModelConfig config = ModelConfig::load(config_path);
     const auto source = random_weights(config, 1);
     std::filesystem::create_directories(path_);

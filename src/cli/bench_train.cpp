@@ -146,7 +146,7 @@ void run(const BenchTrainOptions& options) {
                m.micro_batch_seconds * 1e3, m.optimiser_seconds * 1e3, options.step_tokens);
   text += strf("blocks of 1 MB or more taken from the system in steady steps: %lld; peak RSS %s\n",
                static_cast<long long>(m.new_blocks),
-               human_count(double(peak_resident_bytes())).c_str());
+               human_bytes(double(peak_resident_bytes())).c_str());
   print_now(text);
 }
 

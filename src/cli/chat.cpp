@@ -7,6 +7,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,9 @@ struct ChatOptions {
   std::string state_directory;
 };
 
+// What the kernel's line editing lets through of one line.
+constexpr size_t kTerminalLine = 4095;
+
 volatile std::sig_atomic_t interrupt_seen = 0;
 
 // While it lives, the first SIGINT only sets interrupt_seen, a second one ends the program. Outside
@@ -71,10 +75,12 @@ void tell(std::string_view text) { std::cerr << text << std::flush; }
 
 class Chat {
  public:
-  Chat(const OpenModel& model, Engine& engine, const Request& options, const Path& states)
+  Chat(const OpenModel& model, Engine& engine, const Request& options, bool seeded,
+       const Path& states)
       : model_(model),
         engine_(engine),
         options_(options),
+        seeded_(seeded),
         states_(states),
         // Now: later the files may be another model's, or gone.
         fingerprint_(model_fingerprint(model.directory, model.config)) {
@@ -89,8 +95,16 @@ class Chat {
     if (text.starts_with("//")) {
       reply(text.substr(1));
     } else if (is_command(text)) {
-      const size_t space = std::min(text.find(' '), text.size());
-      return command(text.substr(0, space), text.substr(std::min(space + 1, text.size())));
+      std::istringstream words(text);
+      std::string name, argument, more;
+      words >> name >> argument >> more;
+      const bool takes_name = name == "/save" || name == "/load";
+      if (!more.empty() || (!argument.empty() && !takes_name)) {
+        fail_input(name,
+                   takes_name ? " takes one name, without spaces" : " takes nothing behind it",
+                   "; /help shows the commands");
+      }
+      return command(name, argument);
     } else {
       reply(text);
     }
@@ -150,6 +164,8 @@ class Chat {
     Request request = options_;
     request.prompt = std::move(ids);
     request.from = state_;
+    // Without a --seed each reply has luck of its own, the one after /back too.
+    if (!seeded_) request.sampling.seed = new_seed();
     request.max_tokens = max_tokens;
     request.min_tokens = std::min(request.min_tokens, max_tokens);
     request.snapshot_at_end = true;
@@ -193,6 +209,7 @@ class Chat {
   const OpenModel& model_;
   Engine& engine_;
   const Request options_;
+  const bool seeded_;  // by the user
   const Path states_;
   const std::string fingerprint_;
   std::shared_ptr<const SequenceSnapshot> state_;  // null: nothing has been said
@@ -201,21 +218,29 @@ class Chat {
 };
 
 void run_chat(const ChatOptions& options) {
+  if (options.sampling.request.max_tokens < 0) {
+    fail_input("--reply-tokens is ", options.sampling.request.max_tokens,
+               ", but must be 0 or more");
+  }
   Request request = options.sampling.resolve();
   if (request.stops.empty()) request.stops = {"\n\n"};
   const OpenModel model = open_model(options.model);
   const auto engine = open_engine(options.model, model);
   const Path states =
       options.state_directory.empty() ? default_state_directory() : Path(options.state_directory);
-  Chat chat(model, *engine, request, states);
+  Chat chat(model, *engine, request, options.sampling.seed.has_value(), states);
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
   if (terminal) tell("/help shows the commands, Ctrl-D ends.\n");
   std::string line;
+  int64_t failures = 0;
   while (true) {
     if (terminal) tell("> ");
     if (!std::getline(std::cin, line)) {
       if (terminal) tell("\n");
       break;
+    }
+    if (terminal && line.size() == kTerminalLine) {
+      tell("a terminal passes 4,095 bytes of a line: what was behind them is lost\n");
     }
     if (line.ends_with('\r')) line.pop_back();
     try {
@@ -224,7 +249,11 @@ void run_chat(const ChatOptions& options) {
       // What a command cannot do does not end the conversation.
       if (error.kind() != ErrorKind::kBadInput && !Chat::is_command(line)) throw;
       log_error(error.what());
+      ++failures;
     }
+  }
+  if (!terminal && failures > 0) {
+    fail_input(failures, " of the lines could not be carried out; see above");
   }
 }
 

@@ -71,22 +71,6 @@ std::string sample_of(const TokenStream& stream, const Tokenizer& tokenizer) {
   return text;
 }
 
-// The tokenizer beside the shards, nothing when there is none.
-std::optional<Tokenizer> tokenizer_of(const Path& directory,
-                                      const std::optional<DatasetInfo>& dataset) {
-  if (!std::filesystem::exists(directory / "tokenizer.json")) {
-    log_warning(directory.string(), " has no tokenizer.json, so no text can be shown");
-    return std::nullopt;
-  }
-  Tokenizer tokenizer = Tokenizer::open(directory);
-  if (dataset && fingerprint_text(tokenizer.fingerprint()) != dataset->tokenizer_fingerprint) {
-    fail_input((directory / "tokenizer.json").string(), " is not the tokenizer that made the ",
-               "shards (its fingerprint is ", fingerprint_text(tokenizer.fingerprint()), ", not ",
-               dataset->tokenizer_fingerprint, "); prepare the data again");
-  }
-  return tokenizer;
-}
-
 DataReport inspect_data(const Path& directory) {
   DataReport report{directory.string(), load_dataset_info(directory), {}};
   const int64_t vocab_size =
@@ -95,7 +79,10 @@ DataReport inspect_data(const Path& directory) {
   for (const std::string_view name : {kTrainSplit, kValSplit}) {
     if (name == kValSplit && !has_split(directory, name)) continue;
     const TokenStream stream(directory, name, vocab_size);
-    if (name == kTrainSplit) tokenizer = tokenizer_of(directory, report.dataset);
+    if (name == kTrainSplit) tokenizer = dataset_tokenizer(directory, vocab_size);
+    if (name == kTrainSplit && !tokenizer) {
+      log_warning(directory.string(), " has no tokenizer.json, so no text can be shown");
+    }
     SplitReport split{std::string(name), {}, tokenizer ? sample_of(stream, *tokenizer) : ""};
     if (report.dataset) {
       split.info = report.dataset->split(name);

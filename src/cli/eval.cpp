@@ -177,11 +177,11 @@ void print_table(const OpenModel& model, const Scored& scored) {
 
 void run_score(const ScoreOptions& options) {
   const Form form = parse_form(options.form);
-  install_stop_signals();
   const OpenModel model = open_model(options.model);
   const Scorer scorer = form == Form::kChunked ? chunked_scorer(options.model, model)
                                                : recurrent_scorer(options.model, model);
   const std::string input = read_input(options.input);
+  install_stop_signals();  // not before: reading from a terminal ends by the first
   const auto print = options.json ? print_json : print_table;
   if (!options.ids) {
     print(model, score_text(model, scorer, input));

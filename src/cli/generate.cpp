@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,19 +23,23 @@ struct GenerateOptions {
   ModelOptions model;
   SamplingOptions sampling;
   std::string prompt;
-  std::string prompt_file;
+  std::optional<std::string> prompt_file;
   bool echo = false;
   bool json = false;
 };
 
 struct Outcome {
   Finish finish;
-  double prompt_seconds = 0;
-  double seconds = 0;        // of the generation
-  std::string text;          // with --json only
-  std::vector<TokenId> ids;  // with --json only
+  double prompt_seconds = 0;  // until the first token was there
+  double seconds = 0;         // from the first token to the last
+  std::string text;           // with --json only
+  std::vector<TokenId> ids;   // with --json only
 
-  double rate() const { return seconds > 0 ? double(finish.generated_tokens) / seconds : 0; }
+  // Tokens a second behind the first; nothing where there is no second one.
+  std::optional<double> rate() const {
+    if (finish.generated_tokens < 2 || seconds <= 0) return std::nullopt;
+    return double(finish.generated_tokens - 1) / seconds;
+  }
   std::string_view reason() const {
     return finish.reason == FinishReason::kCancelled ? "interrupted"
                                                      : finish_reason_name(finish.reason);
@@ -54,28 +59,21 @@ std::vector<TokenId> prompt_ids(const OpenModel& model, const std::string& promp
 
 Outcome generate_text(Engine& engine, Request request, bool json) {
   Outcome out;
-  Stopwatch watch;
-  bool prompt_read = false;
-  const auto take_time = [&] {
-    if (prompt_read) return;
-    prompt_read = true;
-    out.prompt_seconds = watch.seconds();
-    watch.restart();
-  };
+  const Stopwatch watch;
   const auto take_text = [&](std::string_view text) {
     if (!text.empty()) json ? void(out.text += text) : print_now(text);
   };
   RunEvents events;
   events.interrupted = stop_requested;
   events.token = [&](const TokenResult& token, std::string_view text) {
-    take_time();
     if (json) out.ids.push_back(token.id);
     take_text(text);
   };
-  out.finish = run_request(engine, std::move(request), events).finish;
-  take_time();
+  const RunResult result = run_request(engine, std::move(request), events);
+  out.finish = result.finish;
   take_text(out.finish.text);
-  out.seconds = watch.seconds();
+  out.prompt_seconds = result.first_token < 0 ? watch.seconds() : result.first_token;
+  out.seconds = result.last_token - result.first_token;
   return out;
 }
 
@@ -88,14 +86,14 @@ void print_json(const Outcome& out, const std::string& prompt, uint64_t seed, bo
                        {"seed", seed},
                        {"prompt_seconds", out.prompt_seconds},
                        {"seconds", out.seconds},
-                       {"tokens_per_second", out.rate()}};
+                       {"tokens_per_second", out.rate() ? Json(*out.rate()) : Json()}};
   print_now(to_text(object));
 }
 
 void run_generate(const GenerateOptions& options) {
   Request request = options.sampling.resolve();
   const std::string prompt =
-      options.prompt_file.empty() ? options.prompt : read_input(options.prompt_file);
+      options.prompt_file ? read_input(*options.prompt_file) : options.prompt;
   install_stop_signals();
   const OpenModel model = open_model(options.model);
   request.prompt = prompt_ids(model, prompt);
@@ -110,8 +108,8 @@ void run_generate(const GenerateOptions& options) {
   }
   log_info(with_commas(out.finish.prompt_tokens), " tokens of prompt in ",
            human_duration(out.prompt_seconds), ", ", with_commas(out.finish.generated_tokens),
-           " generated in ", human_duration(out.seconds), ": ", strf("%.1f", out.rate()),
-           " tokens/s (", out.reason(), ")");
+           " generated in ", human_duration(out.seconds),
+           out.rate() ? strf(": %.1f tokens/s", *out.rate()) : "", " (", out.reason(), ")");
 }
 
 }  // namespace

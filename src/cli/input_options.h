@@ -34,7 +34,10 @@ inline void add_input_options(CLI::App& app, InputOptions& options) {
   app.add_option("--column", import.column, "The field of a JSON line that holds the text")
       ->capture_default_str();
   app.add_option("--document-separator", import.document_separator,
-                 "A line that ends a document inside text files, such as '<|endoftext|>'");
+                 "A line that ends a document inside text files, such as '<|endoftext|>'")
+      ->check([](const std::string& line) -> std::string {
+        return line.find('\n') == std::string::npos ? "" : "holds a line break; give one line";
+      });
   app.add_flag("--skip-bad", import.skip_bad, "Leave out and count bad JSON lines");
 }
 

@@ -37,9 +37,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 // A name out of a file, safe to print on a terminal.
 std::string printable(const std::string& name) {
-  const bool plain =
-      std::ranges::all_of(name, [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
-  return plain ? name : quoted(name);
+  return without_controls(name) == name ? name : quoted(name);
 }
 
 // ---- the configuration ----
@@ -278,7 +276,7 @@ void refuse_other_kinds(const Path& path) {
   const auto holds = [&](const char* file) { return fs::exists(path / file); };
   const bool shard =
       path.extension() == ".bin" && (name.starts_with("train_") || name.starts_with("val_"));
-  if (shard || holds("dataset.json") || holds("train_000000.bin")) {
+  if (shard || name == "dataset.json" || holds("dataset.json") || holds("train_000000.bin")) {
     fail_input(path.string(), " holds token shards; `laplace data info DIR` shows them");
   }
   const bool alone = !holds("config.json") && (holds("tokenizer.json") || holds("vocab.bpe"));

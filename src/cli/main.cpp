@@ -13,6 +13,7 @@
 #include "cli/arguments.h"
 #include "cli/recipe.h"
 #include "cli/verbs.h"
+#include "ops/simd/targets.h"
 
 namespace laplace::cli {
 
@@ -52,7 +53,8 @@ int explain(const CLI::App& program, const CLI::ParseError& error) {
   const CLI::App& app = innermost(program);
   std::string hint;
   for (const std::string& extra : app.remaining(true)) {
-    hint = did_you_mean(extra.substr(0, extra.find('=')), known_names(app));
+    hint = extra == "--verbose" ? ", which stands before the verb"
+                                : did_you_mean(extra.substr(0, extra.find('=')), known_names(app));
     if (!hint.empty()) break;
   }
   const std::string call = call_of(app);
@@ -66,6 +68,15 @@ int explain(const CLI::App& program, const CLI::ParseError& error) {
   log_error(without_marks(error.what()), hint, " (laplace ", call, call.empty() ? "" : " ",
             "--help shows the options)");
   return 2;
+}
+
+// What the operators read from the environment is refused like any other input.
+void check_environment() {
+  try {
+    (void)ops::fused_kernels();
+  } catch (const c10::Error& error) {
+    fail_input(error.what_without_backtrace());
+  }
 }
 
 int run(int argc, char** argv) {
@@ -85,6 +96,7 @@ int run(int argc, char** argv) {
   add_inspect(program);
   add_serve(program);
   read_as_written(program);
+  program.parse_complete_callback(check_environment);
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     arguments = marked(expand_recipe(std::move(arguments), *program.get_subcommand("train")));

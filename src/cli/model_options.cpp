@@ -108,10 +108,14 @@ void add_sampling_options(CLI::App& app, SamplingOptions& options) {
       ->type_name("TEXT");
 }
 
+uint64_t new_seed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
 Request SamplingOptions::resolve() const {
   Request out = request;
-  std::random_device device;
-  out.sampling.seed = seed ? *seed : (uint64_t{device()} << 32 | device());
+  out.sampling.seed = seed ? *seed : new_seed();
   check_numbers(out);
   StopFilter{out.stops};
   log_debug("seed ", out.sampling.seed);

@@ -51,6 +51,8 @@ struct SamplingOptions {
   Request resolve() const;
 };
 
+uint64_t new_seed();
+
 // --temperature, --top-k, --top-p, --min-p, the penalties, --seed, --stop.
 void add_sampling_options(CLI::App& app, SamplingOptions& options);
 

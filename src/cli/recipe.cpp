@@ -35,6 +35,9 @@ std::vector<std::string> flags_of(const std::string& file, const CLI::App& verb)
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       fail_input(file, " has the unknown key ", quoted(item.key), remove_or_correct(name, known));
     }
+    if (item.value.empty()) {
+      fail_input(file, ": the key ", quoted(item.key), " is empty; give it a value, or remove it");
+    }
     flags.push_back("--" + name + "=" + item.value);
   }
   return flags;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/progress.h"
 
 namespace laplace::cli {
 
@@ -28,6 +29,8 @@ class Queue : public Sink {
   }
   void on_token(int, const TokenResult& token, std::string_view text) override {
     const std::lock_guard lock(mutex_);
+    last_token_ = watch_.seconds();
+    if (first_token_ < 0) first_token_ = last_token_;
     events_.push_back({.token = token, .text = std::string(text)});
     news_.notify_one();
   }
@@ -51,7 +54,7 @@ class Queue : public Sink {
   }
   RunResult result() {
     const std::lock_guard lock(mutex_);
-    return {*finish_, state_};
+    return {*finish_, first_token_, last_token_, state_};
   }
 
  private:
@@ -59,6 +62,8 @@ class Queue : public Sink {
   std::condition_variable news_;
   std::deque<Event> events_;
   std::optional<Finish> finish_;
+  Stopwatch watch_;
+  double first_token_ = -1, last_token_ = -1;
   std::shared_ptr<const SequenceSnapshot> state_;
 };
 

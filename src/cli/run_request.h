@@ -11,6 +11,8 @@ namespace laplace::cli {
 
 struct RunResult {
   Finish finish;
+  // Seconds from the submission to the first and to the last token; negative where there was none.
+  double first_token = -1, last_token = -1;
   std::shared_ptr<const SequenceSnapshot> state;  // with snapshot_at_end, if there was one
 };
 

@@ -96,6 +96,7 @@ bool read_block(Importer& importer, std::vector<Record>& block) {
 
 // Refuses, before the work, where no directory can be made.
 void check_place(const Path& directory) {
+  if (directory.empty()) fail_input("--out is empty; name a directory");
   Path at = std::filesystem::absolute(directory);
   while (!std::filesystem::exists(at) && at.has_relative_path()) at = at.parent_path();
   if (!std::filesystem::is_directory(at)) {

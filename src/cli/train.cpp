@@ -22,10 +22,11 @@ CLI::Option* option(CLI::App& app, const std::string& name, T& value, const std:
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
+// `--name` or `--name=true`, `--name=false`.
 CLI::Option* flag(CLI::App& app, const std::string& name, bool& value, const std::string& text) {
-  return option(app, name, value, text + " (true or false)")
-      ->expected(0, 1)
-      ->default_str(value ? "true" : "false");
+  return app.add_flag(name, value, text + " (" + name + "=false turns it off)")
+      ->default_str(value ? "true" : "false")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
 void bind_run(CLI::App& app, TrainOptions& o) {

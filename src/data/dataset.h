@@ -10,6 +10,7 @@
 
 #include "base/files.h"
 #include "data/shard.h"
+#include "text/tokenizer.h"
 
 namespace laplace {
 
@@ -41,6 +42,10 @@ std::string fingerprint_text(uint64_t fingerprint);
 void save_dataset_info(const Path& directory, const DatasetInfo& info);
 // Reads it; nothing when the directory has none (shards that llm.c's scripts wrote).
 std::optional<DatasetInfo> load_dataset_info(const Path& directory);
+
+// The tokenizer beside the shards, nothing where there is none. One that did not make them, or with
+// more tokens than the model's `vocab_size`, is refused.
+std::optional<Tokenizer> dataset_tokenizer(const Path& directory, int64_t vocab_size);
 
 // Whether the directory has shards of the split, or dataset.json counts tokens of it: then opening
 // it refuses what is missing.

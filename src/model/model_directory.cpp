@@ -66,6 +66,16 @@ void check_manifest(const Path& directory, bool hashes) {
   for (const auto& [name, entry] : files.items()) check_listed_file(directory, name, entry, hashes);
 }
 
+// By its name: of a checkpoint, or of one that is being written (its manifest comes last).
+bool is_checkpoint(const Path& directory) {
+  std::string name = fs::absolute(directory).lexically_normal().filename().string();
+  constexpr std::string_view kUnfinished = ".tmp";
+  if (name.starts_with('.') && name.ends_with(kUnfinished)) {
+    name = name.substr(1, name.size() - 1 - kUnfinished.size());
+  }
+  return checkpoint_step(name) >= 0;
+}
+
 // The name that `latest` holds, "" when there is none to be had.
 std::string read_latest(const Path& checkpoints) {
   const Path latest = checkpoints / kLatestName;
@@ -172,7 +182,7 @@ Path open_model_directory(const Path& path) {
   if (fs::is_directory(path / kCheckpointsName)) return latest_checkpoint(path / kCheckpointsName);
   if (fs::exists(path / "config.json")) {
     // A checkpoint named directly: half a one is refused, not passed over.
-    if (fs::exists(path / kManifestName)) verify_manifest(path, false);
+    if (fs::exists(path / kManifestName) || is_checkpoint(path)) verify_manifest(path, false);
     return path;
   }
   if (path.filename() == kCheckpointsName || fs::exists(path / kLatestName)) {

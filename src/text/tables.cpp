@@ -112,6 +112,10 @@ void TablesBuilder::add_special(TokenId id, const std::string& text, SpecialForm
 
 TokenId TablesBuilder::find(const std::string& bytes) const {
   const auto at = ids_.find(bytes);
+  if (at == ids_.end() && tables_->specials.contains(bytes)) {
+    fail_input(source_, ": a merge (number ", tables_->merges.size(), " from 0) makes ",
+               laplace::quoted(bytes), ", which is a special token; take another text for that");
+  }
   if (at == ids_.end()) {
     fail_input(source_, ": a merge (number ", tables_->merges.size(), " from 0) needs the token ",
                laplace::quoted(bytes), ", which the vocabulary lacks; add it or remove the merge");

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "model/model_directory.h"
 #include "model/weight_files.h"
-#include "text/tokenizer.h"
 
 namespace laplace {
 
@@ -17,11 +16,27 @@ namespace {
 constexpr auto kOptimizerFile = "optimizer.safetensors";
 constexpr auto kStateFile = "state.json";
 
+// What lies in the run's directory of checkpoints; nothing where there is none yet. One that cannot
+// be read (a link to a disk that is not there) is refused: it may hold the whole run.
+std::vector<std::filesystem::directory_entry> listed(const Path& run) {
+  const Path directory = run / kCheckpointsName;
+  std::error_code code;
+  if (std::filesystem::symlink_status(directory, code).type() ==
+      std::filesystem::file_type::not_found) {
+    return {};
+  }
+  std::filesystem::directory_iterator entries(directory, code);
+  if (code) {
+    fail_input("cannot read ", directory.string(), ": ", code.message(),
+               "; make it readable, or choose another --out");
+  }
+  return {std::filesystem::begin(entries), std::filesystem::end(entries)};
+}
+
 // Steps of the checkpoints in a run directory, ascending.
 std::vector<int64_t> checkpoint_steps(const Path& run) {
   std::vector<int64_t> steps;
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(run / kCheckpointsName, none)) {
+  for (const auto& entry : listed(run)) {
     const int64_t step = checkpoint_step(entry.path().filename().string());
     if (step >= 0) steps.push_back(step);
   }
@@ -128,36 +143,59 @@ RunState RunState::from_json(const Json& json, const std::string& source) {
   return state;
 }
 
-void save_checkpoint(const Path& run, const ModelConfig& config, const Path& data,
-                     const Learner& learner, const RunState& state, int64_t keep) {
-  const Path checkpoints = run / kCheckpointsName;
-  const std::string name = checkpoint_name(state.step);
-  std::error_code code;
-  std::filesystem::create_directories(checkpoints, code);
-  if (code) fail("cannot create the directory ", checkpoints.string(), ": ", code.message());
-  if (std::filesystem::exists(checkpoints / name)) {
-    if (manifest_problem(checkpoints / name, /*hashes=*/true).empty()) return;  // it is this one
-    // A damaged checkpoint of the same step (its run fell back to the one before) makes way.
-    std::filesystem::remove_all(checkpoints / name, code);
-  }
-  AtomicDirectory directory(checkpoints / name);
+namespace {
+
+// Fills a checkpoint under a temporary name and renames it to `place`.
+void write_checkpoint(const Path& place, const ModelConfig& config,
+                      const std::optional<Tokenizer>& tokenizer, const Learner& learner,
+                      const RunState& state) {
+  AtomicDirectory directory(place);
   const Path& to = directory.temporary();
   ModelConfig stored = config;
   stored.torch_dtype = "float32";
   write_file_atomic(to / "config.json", to_text(stored.to_json()));
   write_file_atomic(to / "generation_config.json", to_text(generation_config(config)));
-  if (std::filesystem::exists(data / "tokenizer.json")) {
-    const Tokenizer tokenizer = Tokenizer::open(data);
-    tokenizer.save(to);
-    write_file_atomic(to / "tokenizer_config.json", to_text(tokenizer_config(tokenizer, config)));
+  if (tokenizer) {
+    tokenizer->save(to);
+    write_file_atomic(to / "tokenizer_config.json", to_text(tokenizer_config(*tokenizer, config)));
   }
   write_safetensors(to / "model.safetensors", learner.parameters(), {{"format", "pt"}});
   write_safetensors(to / kOptimizerFile, learner.optimizer_state());
   write_file_atomic(to / kStateFile, to_text(state.to_json()));
   write_manifest(to);
   directory.commit();
+}
+
+}  // namespace
+
+void save_checkpoint(const Path& run, const ModelConfig& config,
+                     const std::optional<Tokenizer>& tokenizer, const Learner& learner,
+                     const RunState& state, int64_t keep) {
+  const Path checkpoints = run / kCheckpointsName;
+  const std::string name = checkpoint_name(state.step);
+  std::error_code code;
+  std::filesystem::create_directories(checkpoints, code);
+  if (code) fail("cannot create the directory ", checkpoints.string(), ": ", code.message());
+  const bool there = std::filesystem::exists(checkpoints / name);
+  // A sound one is this one. A damaged one (its run fell back to the one before) makes way.
+  if (!there || !manifest_problem(checkpoints / name, /*hashes=*/true).empty()) {
+    std::filesystem::remove_all(checkpoints / name, code);
+    write_checkpoint(checkpoints / name, config, tokenizer, learner, state);
+  }
   write_file_atomic(checkpoints / kLatestName, name + "\n");
   remove_old(run, state.step, keep);
+}
+
+void remove_left_overs(const Path& run) {
+  for (const auto& entry : listed(run)) {
+    const std::string name = entry.path().filename().string();
+    constexpr std::string_view kEnd = ".tmp";
+    if (!name.starts_with('.') || !name.ends_with(kEnd)) continue;
+    if (checkpoint_step(name.substr(1, name.size() - 1 - kEnd.size())) < 0) continue;
+    std::error_code code;
+    std::filesystem::remove_all(entry.path(), code);
+    if (code) log_warning("cannot remove ", entry.path().string(), ": ", code.message());
+  }
 }
 
 std::optional<RunState> load_checkpoint(const Path& run, const ModelConfig& config,

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "text/tokenizer.h"
 #include "train/learner.h"
 
 namespace laplace {
@@ -40,8 +41,12 @@ struct RunState {
 };
 
 // Writes a checkpoint of `step` and keeps the newest `keep` (0: all).
-void save_checkpoint(const Path& run, const ModelConfig& config, const Path& data,
-                     const Learner& learner, const RunState& state, int64_t keep);
+void save_checkpoint(const Path& run, const ModelConfig& config,
+                     const std::optional<Tokenizer>& tokenizer, const Learner& learner,
+                     const RunState& state, int64_t keep);
+
+// Removes what killed processes were writing. Only while the run's lock is held.
+void remove_left_overs(const Path& run);
 
 // Restores the newest complete checkpoint; nothing when the run has none yet.
 std::optional<RunState> load_checkpoint(const Path& run, const ModelConfig& config,

@@ -32,8 +32,9 @@ std::string training_line(const StepReport& report);
 class RunLog {
  public:
   // Keeps the lines of the first `steps` steps (a resumed run writes the later ones again, and a
-  // line cut short by a kill is dropped), atomically.
-  RunLog(const Path& run, int64_t steps);
+  // line cut short by a kill is dropped), atomically. `finished`: there are no later ones, but the
+  // last validation comes again.
+  RunLog(const Path& run, int64_t steps, bool finished = false);
   ~RunLog();
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;

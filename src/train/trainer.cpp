@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -17,68 +18,29 @@
 #include "base/threads.h"
 #include "model/compute_dtype.h"
 #include "ops/caching_allocator.h"
-#include "optim/schedule.h"
 #include "train/batches.h"
 #include "train/checkpoint.h"
 #include "train/gemm_limit.h"
 #include "train/learner.h"
+#include "train/plan.h"
 #include "train/run_log.h"
 
 namespace laplace {
 
 namespace {
 
-// A time budget fixes the number of steps after this many steps, by the median time of the later
-// half: the first steps also map memory and fill caches. After each as many it is looked at again.
-constexpr int64_t kCalibrationSteps = 16;
 // Share of a time budget kept for the last validation and checkpoint, and for slower moments.
 constexpr double kBudgetReserve = 0.03;
 // The number of steps is fixed anew when the machine has become so much slower or faster that the
 // run would end this share of its budget too late or too early.
 constexpr double kBudgetTolerance = 0.03;
+// A finished run goes on when this share of its budget is left.
+constexpr double kMoreTime = 0.1;
 // A run whose gradients are not finite this many times in a row has diverged.
 constexpr int64_t kMostSkipsInARow = 20;
+// Of the products' speed alone, for a first guess at a time budget's steps.
+constexpr double kGuessedShare = 0.6;
 constexpr double kShowEvery = 2.0;  // seconds between training lines off a terminal
-
-// `share_or_count` below 1: a share of the steps; else a number of steps.
-int64_t steps_of(double share_or_count, int64_t total) {
-  const double count = share_or_count < 1 ? share_or_count * double(total) : share_or_count;
-  return std::clamp<int64_t>(std::llround(count), 0, total);
-}
-
-void check(const TrainOptions& o) {
-  const auto in_range = [](const char* flag, double value, double low, double high) {
-    if (value >= low && value <= high) return;  // NaN is refused too
-    fail_input("--", flag, " is ", value, ", but must be from ", low, " to ", high);
-  };
-  constexpr double kMost = 1e15;
-  in_range("seq-length", double(o.seq_length), 1, 1e9);
-  in_range("batch", double(o.batch), 1, 1e9);
-  in_range("steps", double(o.steps), 0, kMost);
-  in_range("tokens", o.tokens, 0, kMost);
-  in_range("minutes", o.minutes, 0, 1e9);
-  in_range("adamw-lr", o.adamw_lr, 0, 1e3);
-  in_range("warmup", o.warmup, 0, kMost);
-  in_range("decay", o.decay, 0, kMost);
-  in_range("min-lr-ratio", o.min_lr_ratio, 0, 1);
-  in_range("val-tokens", o.val_tokens, 0, kMost);
-  in_range("checkpoint-minutes", o.checkpoint_minutes, 0, 1e9);
-  if (!(o.lr > 0 && o.lr <= 1e3)) {
-    fail_input("--lr is ", o.lr, ", but must be above 0 and at most 1000");
-  }
-  (void)parse_schedule(o.schedule);
-  if (o.micro_batch < 0 || (o.micro_batch > 0 && o.batch % o.micro_batch != 0)) {
-    fail_input("--micro-batch is ", o.micro_batch, ", but must divide --batch (", o.batch, ")");
-  }
-  const int budgets = (o.steps > 0) + (o.minutes > 0) + (o.tokens > 0);
-  if (budgets != 1) fail_input("give one positive budget: --steps, --minutes or --tokens");
-  for (const auto& [flag, value] : {std::pair{"val-every", o.val_every},
-                                    {"checkpoint-every", o.checkpoint_every},
-                                    {"keep-checkpoints", o.keep_checkpoints}}) {
-    if (value < 0) fail_input("--", flag, " is ", value, ", but must not be negative");
-  }
-  if (o.seed > uint64_t(INT64_MAX)) fail_input("--seed must be below 2^63");
-}
 
 class Run {
  public:
@@ -87,6 +49,7 @@ class Run {
         out_(options.out),
         config_(ModelConfig::load(options.config)),
         loader_(options.data, "train", options.seq_length, options.seed, config_.vocab_size),
+        tokenizer_(dataset_tokenizer(options.data, config_.vocab_size)),
         learner_(config_, options) {
     if (!options.resume && has_checkpoints(out_)) {
       fail_input(out_.string(),
@@ -108,7 +71,9 @@ class Run {
     lock_.emplace(out_ / ".lock", cat("another process trains in ", out_.string(),
                                       "; choose another --out, or end it first"));
     write_file_atomic(out_ / "recipe.toml", recipe);
-    log_ = std::make_unique<RunLog>(out_, state_.step);
+    remove_left_overs(out_);
+    begun_at_ = state_.step;
+    log_ = std::make_unique<RunLog>(out_, state_.step, finished());
   }
 
   TrainResult loop();
@@ -118,20 +83,30 @@ class Run {
   int64_t micro_batch() const {
     return options_.micro_batch > 0 ? options_.micro_batch : options_.batch;
   }
+  bool finished() const { return state_.total_steps > 0 && state_.step >= state_.total_steps; }
+  // Of a time budget, for training.
+  double seconds_left() const {
+    return options_.minutes * 60 * (1 - kBudgetReserve) - state_.seconds;
+  }
   void refuse_files_of_another_run() const;
   void resume();
-  Schedule schedule(double peak) const;
+  Schedule schedule(double peak) const { return schedule_of(options_, state_.total_steps, peak); }
   double read_and_accumulate();
   StepReport one_step();
+  void guess_steps_by_time();
   void plan_steps_by_time();
   void report(const StepReport& report);
   ValidationResult run_validation(int64_t max_tokens);
   void checkpoint();
+  void keep_what_is_done();
+  bool due(int64_t every) const { return every > 0 && state_.step % every == 0; }
+  bool checkpoint_is_due() const;
 
   const TrainOptions options_;
   const Path out_;
   const ModelConfig config_;
   const Loader loader_;
+  const std::optional<Tokenizer> tokenizer_;  // goes into every checkpoint
   std::unique_ptr<SequentialLoader> validation_;
   Learner learner_;
   RunState state_;
@@ -146,6 +121,7 @@ class Run {
   Stopwatch since_checkpoint_;
   Stopwatch since_line_;
   int64_t skips_in_a_row_ = 0;
+  int64_t begun_at_ = 0;  // the step that this process began after
 };
 
 // A log without a checkpoint, or a recipe that someone wrote by hand.
@@ -167,11 +143,7 @@ void Run::resume() {
   fresh.train_tokens = loader_.tokens();
   fresh.data = loader_.fingerprint();
   fresh.dtype = learner_.model().compute_dtype() == at::kFloat ? "float32" : "bfloat16";
-  if (options_.steps > 0) fresh.total_steps = options_.steps;
-  if (options_.tokens > 0) {
-    fresh.total_steps =
-        std::max<int64_t>(1, std::llround(options_.tokens / double(tokens_per_step())));
-  }
+  fresh.total_steps = budgeted_steps(options_);
   const auto saved = options_.resume ? load_checkpoint(out_, config_, learner_) : std::nullopt;
   if (!saved) {
     state_ = fresh;
@@ -195,28 +167,11 @@ void Run::resume() {
   state_ = *saved;
   state_.data = fresh.data;
   if (fresh.total_steps > 0) state_.total_steps = fresh.total_steps;
+  // A finished run whose time budget has grown goes on.
+  const bool more_time = seconds_left() > kMoreTime * options_.minutes * 60;
+  if (options_.minutes > 0 && more_time && finished()) state_.total_steps = 0;
   seconds_before_ = state_.seconds;
   log_info("resuming after step ", state_.step);
-}
-
-Schedule Run::schedule(double peak) const {
-  Schedule s;
-  s.peak = peak;
-  s.min_ratio = options_.min_lr_ratio;
-  s.kind = parse_schedule(options_.schedule);
-  // Before a time budget has fixed the steps, warm up as if they were few.
-  const bool fixed = state_.total_steps > 0;
-  s.total = fixed ? state_.total_steps : 1000;
-  s.warmup = steps_of(options_.warmup, s.total);
-  s.decay = steps_of(options_.decay, s.total);
-  if (options_.minutes > 0) s.warmup = std::max(std::min(kCalibrationSteps, s.total), s.warmup);
-  if (!fixed) s.warmup = kCalibrationSteps, s.total = std::max(s.total, kCalibrationSteps);
-  // Of few steps, rounded shares, or the first steps of a time budget, may be more than are left.
-  const bool shares =
-      options_.warmup < 1 && options_.decay < 1 && options_.warmup + options_.decay <= 1;
-  if (options_.minutes > 0 || shares) s.decay = std::min(s.decay, s.total - s.warmup);
-  s.validate();
-  return s;
 }
 
 double Run::read_and_accumulate() {
@@ -236,16 +191,17 @@ StepReport Run::one_step() {
   const double muon_rate = schedule(options_.lr).at(state_.step);
   const double adamw_peak = options_.adamw_lr > 0 ? options_.adamw_lr : options_.lr;
   StepReport report;
-  report.loss = read_and_accumulate();
+  try {
+    report.loss = read_and_accumulate();
+  } catch (const std::exception&) {  // a damaged shard, say: nothing has changed yet
+    keep_what_is_done();
+    throw;
+  }
   const ClipResult clip = learner_.step(muon_rate, schedule(adamw_peak).at(state_.step));
   state_.cursor += uint64_t(options_.batch);
   ++state_.step;
   skips_in_a_row_ = clip.finite ? 0 : skips_in_a_row_ + 1;
   state_.skipped += clip.finite ? 0 : 1;
-  if (skips_in_a_row_ > kMostSkipsInARow) {
-    fail("the gradients of ", kMostSkipsInARow, " steps in a row are not finite; resume from the ",
-         "last checkpoint with a lower --lr");
-  }
   const double seconds = watch.seconds();
   step_seconds_.push_back(seconds);
   state_.seconds = seconds_before_ + process_watch_.seconds();
@@ -266,18 +222,24 @@ StepReport Run::one_step() {
   return report;
 }
 
+// Before the first step, from the speed of the products alone.
+void Run::guess_steps_by_time() {
+  const double a_step = limit_.seconds_per_token * double(tokens_per_step()) / kGuessedShare;
+  const auto steps = int64_t(std::min(seconds_left() / a_step, 1e15));
+  state_.total_steps = state_.step + std::max<int64_t>(kFirstLook + 1, steps);
+}
+
 void Run::plan_steps_by_time() {
-  const bool first = state_.total_steps == 0;
-  if (!first && state_.total_steps - state_.step < kCalibrationSteps) return;
-  std::vector<double> sorted(step_seconds_.end() - kCalibrationSteps / 2, step_seconds_.end());
-  std::sort(sorted.begin(), sorted.end());
-  double a_step = sorted[sorted.size() / 2];
+  const auto taken = int64_t(step_seconds_.size());
+  if (taken != kFirstLook && taken % kCalibrationSteps != 0) return;
+  const bool settled = state_.step > kCalibrationSteps;
+  if (settled && state_.total_steps - state_.step < kCalibrationSteps) return;
+  double a_step = typical_seconds(step_seconds_);
   if (options_.val_every > 0) a_step += validation_seconds_ / double(options_.val_every);
-  const double budget = options_.minutes * 60;
-  const double left = budget * (1 - kBudgetReserve) - state_.seconds;
   const double planned = double(state_.total_steps - state_.step) * a_step;
-  if (!first && std::abs(planned - left) < kBudgetTolerance * budget) return;
-  state_.total_steps = state_.step + std::max<int64_t>(1, std::llround(left / a_step));
+  const double tolerance = kBudgetTolerance * options_.minutes * 60;
+  if (std::abs(planned - seconds_left()) < tolerance) return;
+  state_.total_steps = state_.step + std::max<int64_t>(1, std::llround(seconds_left() / a_step));
   log_info("a step takes ", human_duration(a_step), ", so ", options_.minutes, " minutes make ",
            state_.total_steps, " steps");
 }
@@ -304,10 +266,29 @@ ValidationResult Run::run_validation(int64_t max_tokens) {
   return result;
 }
 
+// While steps are being skipped the weights may be past saving: then no older checkpoint goes.
 void Run::checkpoint() {
   state_.adamw_steps = learner_.adamw_steps();
-  save_checkpoint(out_, config_, options_.data, learner_, state_, options_.keep_checkpoints);
+  save_checkpoint(out_, config_, tokenizer_, learner_, state_,
+                  skips_in_a_row_ > 0 ? 0 : options_.keep_checkpoints);
   since_checkpoint_.restart();
+}
+
+void Run::keep_what_is_done() {
+  if (state_.step == begun_at_) return;
+  try {
+    checkpoint();
+    log_warning("the step after ", state_.step, " failed; the steps before it are saved");
+  } catch (const std::exception& error) {
+    log_warning("cannot save the steps before the one that failed: ", error.what());
+  }
+}
+
+bool Run::checkpoint_is_due() const {
+  if (finished() || skips_in_a_row_ > 0) return false;
+  const bool late = options_.checkpoint_minutes > 0 &&
+                    since_checkpoint_.seconds() > options_.checkpoint_minutes * 60;
+  return late || due(options_.checkpoint_every);
 }
 
 TrainResult Run::loop() {
@@ -323,8 +304,9 @@ TrainResult Run::loop() {
            strf("%.0f GFLOP/s)", limit_.flops_per_second / 1e9));
   process_watch_.restart();
   TrainResult result;
-  const int64_t begun_at = state_.step;
-  while (state_.total_steps == 0 || state_.step < state_.total_steps) {
+  if (state_.total_steps == 0) guess_steps_by_time();
+  if (finished()) log_info("the run has all its steps; a larger budget would go on with it");
+  while (!finished()) {
     if (stop_requested()) {
       result.stopped = true;
       break;
@@ -332,24 +314,22 @@ TrainResult Run::loop() {
     const StepReport now = one_step();
     result.loss = now.loss;
     report(now);
-    if (options_.minutes > 0 && int64_t(step_seconds_.size()) % kCalibrationSteps == 0) {
-      plan_steps_by_time();
+    if (skips_in_a_row_ >= kMostSkipsInARow) {
+      fail("the gradients of ", kMostSkipsInARow,
+           " steps in a row are not finite; resume from the ", "last checkpoint with a lower --lr");
     }
-    const auto due = [&](int64_t every) { return every > 0 && state_.step % every == 0; };
-    const bool last = state_.step == state_.total_steps;
-    if (due(options_.val_every) && !last) {
+    if (options_.minutes > 0) plan_steps_by_time();
+    if (due(options_.val_every) && !finished()) {
       const Stopwatch watch;
       run_validation(std::llround(options_.val_tokens));
       validation_seconds_ = watch.seconds();
     }
-    const bool late = options_.checkpoint_minutes > 0 &&
-                      since_checkpoint_.seconds() > options_.checkpoint_minutes * 60;
-    if ((due(options_.checkpoint_every) || late) && !last) checkpoint();
+    if (checkpoint_is_due()) checkpoint();
   }
   result.steps = state_.step;
   result.seconds = process_watch_.seconds();
   result.tokens_per_second =
-      double((state_.step - begun_at) * tokens_per_step()) / std::max(result.seconds, 1e-9);
+      double((state_.step - begun_at_) * tokens_per_step()) / std::max(result.seconds, 1e-9);
   if (state_.step > 0) checkpoint();
   if (!result.stopped) result.validation = run_validation(0);
   return result;
@@ -358,7 +338,8 @@ TrainResult Run::loop() {
 }  // namespace
 
 TrainResult train(const TrainOptions& options, const std::string& recipe) {
-  check(options);
+  check_options(options);
+  ignore_broken_pipes();  // `| head` and a `tee` that Ctrl-C ended cost no checkpoint
   ops::install_caching_allocator();
   at::set_num_threads(options.threads > 0 ? options.threads : available_cores());
   return Run(options, recipe).loop();

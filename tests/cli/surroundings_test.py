@@ -41,6 +41,40 @@ def check_outputs(program: Program) -> None:
     assert shell(program, "$L tokenizer encode --tokenizer tokenizer - <&-").stdout == b"\n"
 
 
+def check_broken_pipes(program: Program) -> None:
+    """Training goes on when nobody reads its lines any more: they cost no checkpoint."""
+    flags = " ".join(program.train_flags("piped", steps=40))
+    shell(program, f"set -o pipefail; $L {flags} 2>&1 | head -n 1", code=1)  # its result was not written
+    assert program.losses("piped") and (program.dir / "piped" / "checkpoints" / "step-00000040").is_dir()
+
+
+def check_empty_values(program: Program) -> None:
+    """A shell's variable that is not set is no number."""
+    for flag in ("clip", "weight-decay", "steps"):
+        program.refuse(*program.train_flags("unset"), f"--{flag}", "", says=f"--{flag}")
+    for flag in ("clip", "nesterov", "val-carry"):
+        program.refuse(*program.train_flags("unset"), f"--{flag}=", "--lr=1e-3", says=f"--{flag}")
+    program.refuse("generate", "--model", "run", "--max-tokens", "9" * 20, says="--max-tokens")
+    shown = json.loads(program.run("generate", "--model", "run", "--prompt=", "--json", "--max-tokens", 1).stdout)
+    assert shown["prompt_tokens"] == 1 and shown["tokens_per_second"] is None, shown
+    (program.dir / "empty.toml").write_text('schedule = ""\nsteps = 2\n')
+    program.refuse("train", "--recipe", "empty.toml", "--config", "config.json", "--data", "data", "--out", "unset",
+                   says="schedule")
+    assert not (program.dir / "unset").exists()
+
+
+def check_flags(program: Program) -> None:
+    """A flag alone turns on; its value goes into the recipe of the run."""
+    for number, (flags, lines) in enumerate((
+        (["--per-block", "--val-carry"], ("per-block = true", "val-carry = true", "nesterov = true")),
+        (["--per-block=true", "--nesterov=false"], ("per-block = true", "val-carry = false", "nesterov = false")),
+        (["--nesterov"], ("per-block = false", "nesterov = true")),
+    )):
+        program.run(*program.train_flags(f"flags{number}", steps=1), *flags)
+        recipe = (program.dir / f"flags{number}" / "recipe.toml").read_text()
+        assert all(f"\n{line}\n" in recipe for line in lines), recipe
+
+
 def check_places(program: Program) -> None:
     text = program.run(*GENERATE).stdout
     for env in ({"LC_ALL": "de_DE.UTF-8", "LANG": "de_DE.UTF-8"}, {"LC_ALL": "nonsense"}, {"TERM": "dumb", "COLUMNS": "1"}):
@@ -178,8 +212,8 @@ def main() -> None:
         program = Program(sys.argv[1], directory)
         program.prepare()
         program.run(*program.train_flags("run", steps=3))
-        for check in (check_outputs, check_places, check_overwriting, check_data, check_paths, check_recipes,
-                      check_texts):
+        for check in (check_outputs, check_broken_pipes, check_empty_values, check_flags, check_places,
+                      check_overwriting, check_data, check_paths, check_recipes, check_texts):
             check(program)
             print(check.__name__, "passed")
 

@@ -1,8 +1,12 @@
 // A small data set and model for training tests, made in a scratch directory.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cmath>
 #include <string>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "data/prepare.h"
 #include "support/scratch.h"
@@ -52,13 +56,27 @@ inline TrainOptions tiny_training(const ScratchDirectory& scratch) {
   return options;
 }
 
-// The "loss" of every step in a run's log.jsonl, in order.
+// The sentence of the bad-input error that `call` throws.
+template <class Call>
+inline std::string refusal(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), 2);
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was refused";
+  return "";
+}
+
+// The "loss" of every step in a run's log.jsonl, in order; NaN for one that is none.
 inline std::vector<double> logged_losses(const Path& run) {
   std::vector<double> losses;
   std::istringstream text(read_file(run / "log.jsonl"));
   for (std::string line; std::getline(text, line);) {
     const Json json = parse_json(line, "log.jsonl");
-    if (json.contains("loss")) losses.push_back(json["loss"].get<double>());
+    if (!json.contains("loss")) continue;
+    losses.push_back(json["loss"].is_null() ? std::nan("") : json["loss"].get<double>());
   }
   return losses;
 }

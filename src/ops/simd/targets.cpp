@@ -20,7 +20,7 @@ struct Set {
 constexpr Set kSets[] = {{HWY_AVX3, "avx512_bf16", true},
                          {HWY_AVX3, "avx512", false},
                          {HWY_AVX2, "avx2", false},
-                         {HWY_STATIC_TARGET, "baseline", false}};
+                         {HWY_STATIC_TARGET, "portable", false}};
 
 bool machine_has_bfloat16() {
 #if defined(__x86_64__)
@@ -41,12 +41,11 @@ std::atomic<bool>& bfloat16_flag() {
   return flag;
 }
 
-// Runs before the first kernel is chosen. The serving engine calls the baseline portable.
+// Runs before the first kernel is chosen.
 bool apply_environment() {
   const char* const value = std::getenv("LAPLACE_CPU");
   if (value == nullptr || *value == '\0') return true;
-  const std::string name = value == std::string_view("portable") ? "baseline" : value;
-  if (use_instruction_set(name)) return true;
+  if (use_instruction_set(value)) return true;
   std::string names;
   for (const std::string& one : available_instruction_sets())
     names += (names.empty() ? "" : ", ") + one;
@@ -57,7 +56,10 @@ bool apply_environment() {
 std::atomic<bool>& fused_flag() {
   static std::atomic<bool> flag = [] {
     const char* const value = std::getenv("LAPLACE_KERNELS");
-    return value == nullptr || std::string_view(value) != "portable";
+    const std::string_view form = value == nullptr ? "" : value;
+    TORCH_CHECK(form.empty() || form == "fused" || form == "portable", "LAPLACE_KERNELS is \"",
+                form, "\", but must be fused or portable; choose one of these, or leave it out");
+    return form != "portable";
   }();
   return flag;
 }
@@ -78,7 +80,7 @@ std::string instruction_set() {
   for (const Set& set : kSets) {
     if (is_available(set) && (!set.bfloat16 || bfloat16_flag())) return set.name;
   }
-  return "baseline";
+  return "portable";
 }
 
 bool use_instruction_set(const std::string& wanted) {

@@ -1,7 +1,7 @@
 // Which instruction sets the fused kernels are built for, and which one runs.
 //
 // The best one that the machine has, unless LAPLACE_CPU names another (one that it lacks is
-// refused): baseline (what every machine of the architecture has), avx2, avx512, avx512_bf16 (the
+// refused): portable (what every machine of the architecture has), avx2, avx512, avx512_bf16 (the
 // same, with products of bfloat16).
 // LAPLACE_KERNELS=portable turns the fused kernels off altogether.
 //
