@@ -5,7 +5,9 @@
 
 import json
 import pathlib
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -41,6 +43,23 @@ def check_training_and_stopping(program: Program) -> None:
         assert b"stopped after step" in out and b"--resume" in err
         steps = len(program.losses(name))
         assert (program.dir / name / "checkpoints" / f"step-{steps:08d}").is_dir()
+
+
+def check_signals_that_come_twice(program: Program) -> None:
+    """`timeout` signals a process and then its group, that is, the process again."""
+    command = program.command("generate", "--model", "run", "--max-tokens", 10**7, "--ignore-eos", "--json")
+    done = subprocess.run(["timeout", "2", *command], cwd=program.dir, capture_output=True)
+    assert json.loads(done.stdout)["finish_reason"] == "interrupted", done.stderr
+
+
+def check_half_a_checkpoint(program: Program) -> None:
+    for name in ("step-00000040", ".step-00000040.tmp"):
+        half = program.dir / "half" / name
+        shutil.copytree(program.dir / "run" / "checkpoints" / "step-00000040", half)
+        (half / "manifest.json").unlink()
+        program.refuse("generate", "--model", half, "--max-tokens", 1, says="manifest.json")
+    shutil.move(half, program.dir / "exported")  # under a name of its own it is a model like any other
+    program.run("generate", "--model", "exported", "--max-tokens", 1)
 
 
 def check_forms(program: Program) -> None:
@@ -92,6 +111,16 @@ def check_chat(program: Program) -> None:
     done = program.run("chat", "--model", "run", "--state-dir", "states", "--seed", 3, stdin=script)
     assert done.returncode == 0
     assert list((program.dir / "states").iterdir())
+    # Another try after /back is another reply, unless a seed was given.
+    tries = b"hello there\n/fork\ngo on\n/back\ngo on\n/back\ngo on\n"
+    for seed, different in (((), True), (("--seed", 3), False)):
+        flags = ("chat", "--model", "run", "--stop", "\n", "--reply-tokens", 30, "--temperature", 1.5, *seed)
+        replies = program.run(*flags, stdin=tries).stdout.split(b"\n")[1:4]
+        assert (len(set(replies)) > 1) == different, replies
+    # A script learns that a line of it failed; the lines behind it are carried out.
+    done = program.run("chat", "--model", "run", "--state-dir", "text.txt/x", "--seed", 3, check=False,
+                       stdin=b"hello\n/save one\n/quit now\n/save two words\nhello\n")
+    assert done.returncode == 2 and b"3 of the lines" in done.stderr and done.stdout.count(b"\n") >= 2, done.stderr
 
 
 def main() -> None:
@@ -99,8 +128,8 @@ def main() -> None:
         program = Program(sys.argv[1], directory)
         program.prepare()
         check_published_numbers(program, pathlib.Path(sys.argv[2]))
-        for check in (check_training_and_stopping, check_forms, check_generate, check_dtypes_and_devices,
-                      check_bench, check_chat):
+        for check in (check_training_and_stopping, check_signals_that_come_twice, check_half_a_checkpoint, check_forms,
+                      check_generate, check_dtypes_and_devices, check_bench, check_chat):
             check(program)
             print(check.__name__, "passed")
 
