@@ -1,7 +1,5 @@
 // chat: a conversation in the terminal. The model's state is the conversation: its size does not
 // depend on how long that gets, and saving it or keeping a copy is one copy of the state.
-#include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <iostream>
@@ -13,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/line_reader.h"
 #include "cli/model_options.h"
 #include "cli/run_request.h"
 #include "cli/verbs.h"
@@ -42,9 +41,6 @@ struct ChatOptions {
   SamplingOptions sampling;
   std::string state_directory;
 };
-
-// What the kernel's line editing lets through of one line.
-constexpr size_t kTerminalLine = 4095;
 
 volatile std::sig_atomic_t interrupt_seen = 0;
 
@@ -229,30 +225,20 @@ void run_chat(const ChatOptions& options) {
   const Path states =
       options.state_directory.empty() ? default_state_directory() : Path(options.state_directory);
   Chat chat(model, *engine, request, options.sampling.seed.has_value(), states);
-  const bool terminal = ::isatty(STDIN_FILENO) != 0;
-  if (terminal) tell("/help shows the commands, Ctrl-D ends.\n");
-  std::string line;
+  LineReader lines;
+  if (lines.terminal()) tell("/help shows the commands, Ctrl-D ends.\n");
   int64_t failures = 0;
-  while (true) {
-    if (terminal) tell("> ");
-    if (!std::getline(std::cin, line)) {
-      if (terminal) tell("\n");
-      break;
-    }
-    if (terminal && line.size() == kTerminalLine) {
-      tell("a terminal passes 4,095 bytes of a line: what was behind them is lost\n");
-    }
-    if (line.ends_with('\r')) line.pop_back();
+  while (const std::optional<std::string> line = lines.next("> ")) {
     try {
-      if (!chat.line(line)) break;
+      if (!chat.line(*line)) break;
     } catch (const Error& error) {
       // What a command cannot do does not end the conversation.
-      if (error.kind() != ErrorKind::kBadInput && !Chat::is_command(line)) throw;
+      if (error.kind() != ErrorKind::kBadInput && !Chat::is_command(*line)) throw;
       log_error(error.what());
       ++failures;
     }
   }
-  if (!terminal && failures > 0) {
+  if (!lines.terminal() && failures > 0) {
     fail_input(failures, " of the lines could not be carried out; see above");
   }
 }
