@@ -1,5 +1,6 @@
-// Lines of standard input. A terminal's are edited by libedit (arrow keys, what was typed before, lines
-// of any length: the kernel's own editing ends at 4,095 bytes); a pipe's are read as they are.
+// Lines of standard input. A terminal's are edited by libedit (arrow keys, what was typed before,
+// lines of any length: the kernel's own editing ends at 4,095 bytes); a pipe's are read as they
+// are.
 #pragma once
 
 #include <optional>
