@@ -9,7 +9,7 @@
 
 namespace laplace {
 
-// Made from page.html by embed_page.cmake.
+// Made from page/ by embed_page.cmake.
 extern const std::string_view kPageHtml;
 
 namespace {

@@ -1,4 +1,4 @@
-// The web page at "/": page.html, embedded at build time.
+// The web page at "/": the files of page/, embedded at build time.
 #pragma once
 
 #include "serve/http/exchange.h"
