@@ -113,7 +113,8 @@ void add_common(CLI::App& app, BenchOptions& options) {
       ->check(not_negative())
       ->capture_default_str();
   app.add_option("--prompt", options.load.prompt_tokens, "Tokens of each prompt")
-      ->check(above_zero())
+      ->check(
+          CLI::Range(int64_t{1}, int64_t{100'000'000}))  // they are made before the first is read
       ->capture_default_str();
   app.add_option("--output", options.load.output_tokens, "Tokens generated for each prompt")
       ->check(above_zero())
@@ -177,7 +178,7 @@ void add_bench(CLI::App& program) {
       add_verb(*bench, "serve", "Requests that come at random times", bench_arrivals,
                {.requests = 64, .prompt_tokens = 128, .output_tokens = 128, .rate = 4}, "--rate 8");
   serve.app->add_option("--requests", serve.options.load.requests, "How many")
-      ->check(above_zero())
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}))
       ->capture_default_str();
   serve.app->add_option("--rate", serve.options.load.rate, "Requests a second, 0 for all at once")
       ->check(not_negative())

@@ -1,6 +1,7 @@
 // bench decode --context: what a token costs after so many others. A state has a constant size, so
 // the cost should not depend on them; each context is measured in turn, again and again.
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "cli/bench_engine.h"
@@ -76,6 +77,9 @@ void bench_contexts(const BenchOptions& options) {
   for (const int64_t context : options.contexts) {
     if (context < 1) fail_input("--context has ", context, ", but must be tokens, at least 1");
   }
+  const std::set<int64_t> different(options.contexts.begin(), options.contexts.end());
+  if (different.size() < options.contexts.size()) fail_input("--context names one length twice");
+  need_one_replica(options, "--context");
   const Bench bench = open_bench(options, options.batch, true);
   const Turns turns = measure_turns(bench, options);
   Json figures = {{"engine", bench.engine->description()},

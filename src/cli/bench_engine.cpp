@@ -66,6 +66,12 @@ Bench open_bench(const BenchOptions& options, int64_t slots, bool log_steps) {
   return out;
 }
 
+void need_one_replica(const BenchOptions& options, const char* flag) {
+  if (options.replicas == 1) return;
+  fail_input("--replicas is ", options.replicas, ", but must be 1 with ", flag,
+             ", which times the steps of one engine");
+}
+
 Json limits_json(const MachineLimits& limits, const StepLimit& step) {
   return {{"read_bandwidth", limits.read_bandwidth},
           {"update_bandwidth", limits.update_bandwidth},

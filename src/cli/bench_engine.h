@@ -76,6 +76,9 @@ struct Bench {
 // Throws Error(kBadInput) for a configuration that does not open and slots that do not fit.
 Bench open_bench(const BenchOptions& options, int64_t slots, bool log_steps = false);
 
+// Refuses more replicas where `flag` times the steps of one engine.
+void need_one_replica(const BenchOptions& options, const char* flag);
+
 Json limits_json(const MachineLimits& limits, const StepLimit& step);
 std::string limits_text(const MachineLimits& limits, const StepLimit& step);
 

@@ -32,6 +32,14 @@ double best_of(int rounds, const std::function<void()>& body) {
   return best;
 }
 
+// How often a pass repeats `body`, of so many operations: enough for the clock, but a tenth of a
+// second at most, which on a busy machine comes sooner.
+int repeats_of(double flops, double wanted_flops, const std::function<void()>& body) {
+  constexpr double kMostSeconds = 0.1;
+  const double one = best_of(3, body);
+  return std::max(1, int(std::min(wanted_flops / flops, kMostSeconds / one)));
+}
+
 // Each thread passes over its part; `work(begin, end)` in 64-bit words.
 double bandwidth(PageBuffer& buffer, int threads, double bytes_per_byte,
                  const std::function<void(uint64_t* begin, uint64_t* end)>& work) {
@@ -93,15 +101,15 @@ double own_gemm_rate(const CpuModel& model, int64_t rows, int threads) {
                               y.as<float>(),
                               N};
   const double flops = 2.0 * double(rows) * double(K) * double(N);
-  const int repeats = std::max(1, int(2e9 / flops));
-  const auto pass = [&] {
+  const auto pass = [&](int repeats) {
     parallel_for(threads, threads, [&](int64_t i) {
       for (int r = 0; r < repeats; ++r) {
         gemm.run(args, panels * i / threads, panels * (i + 1) / threads, scratch[size_t(i)].data());
       }
     });
   };
-  return flops * repeats / best_of(kRounds + 1, pass);
+  const int repeats = repeats_of(flops, 2e9, [&] { pass(1); });
+  return flops * repeats / best_of(kRounds + 1, [&] { pass(repeats); });
 }
 
 double library_gemm_rate(int64_t rows, int64_t K, at::ScalarType dtype) {
@@ -110,9 +118,10 @@ double library_gemm_rate(int64_t rows, int64_t K, at::ScalarType dtype) {
   const at::Tensor x = at::ones({rows, K}, dtype), w = at::ones({N, K}, dtype);
   at::Tensor y = at::empty({rows, N}, dtype);
   const double flops = 2.0 * double(rows) * double(K) * double(N);
-  const int repeats = std::max(1, int(1e9 / flops));
+  const auto product = [&] { at::mm_out(y, x, w.t()); };
+  const int repeats = repeats_of(flops, 1e9, product);
   const auto pass = [&] {
-    for (int r = 0; r < repeats; ++r) at::mm_out(y, x, w.t());
+    for (int r = 0; r < repeats; ++r) product();
   };
   return flops * repeats / best_of(kRounds, pass);
 }

@@ -142,7 +142,13 @@ LoadResult run_load(Engine& engine, const Load& load) {
     out.resident_later = std::max(out.resident_later, resident);
   }
   if (!finished.error.empty()) fail(finished.error);
+  // The last of them ends within a step: the next load is not to find that step's end among its
+  // own.
   out.after = engine.stats();
+  while (out.after.running + out.after.waiting + out.after.swapped > 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    out.after = engine.stats();
+  }
   add_times(clients, &out);
   return out;
 }

@@ -33,7 +33,7 @@ struct LoadResult {
   int64_t resident_early = 0, resident_later = 0;
 };
 
-// Submits the load and waits until it is done.
+// Submits the load and waits until it is done, and its last step too.
 LoadResult run_load(Engine& engine, const Load& load);
 
 // The state after so many random tokens.

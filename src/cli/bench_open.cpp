@@ -152,8 +152,9 @@ void add_bench_open(CLI::App& bench) {
   const auto options = std::make_shared<OpenOptions>();
   app->add_option("--model", options->model, "A model directory or a run directory")
       ->type_name("DIR");
-  app->add_option("--config", options->config,
-                  "Or a config.json: random weights are written to the temporary directory")
+  app->add_option(
+         "--config", options->config,
+         "Or a config.json: random weights are written to the temporary directory, in bfloat16")
       ->type_name("FILE");
   app->add_option("--dtype", options->dtype, "float32, bfloat16, int8, int4, or auto")
       ->capture_default_str();

@@ -30,8 +30,9 @@ Work work_of(const std::vector<TimedStep>& steps, StepTime time, int64_t generat
 }
 
 // Processor time where one thread computes: other work on the machine does not count there.
-StepTime step_time(const Bench& bench) {
-  return bench.threads == 1 ? &TimedStep::processor_seconds : &TimedStep::seconds;
+StepTime step_time(const Bench& bench, const BenchOptions& options) {
+  const bool one = bench.threads == 1 && options.replicas == 1;
+  return one ? &TimedStep::processor_seconds : &TimedStep::seconds;
 }
 
 const char* unit_of(StepTime time) {
@@ -66,6 +67,7 @@ double fixed_rate(const Bench& bench, const BenchOptions& options, StepTime time
 }
 
 void add_percentiles(const char* name, const std::vector<double>& values, Json& figures) {
+  if (values.empty()) return;  // no second token, no time between two
   figures[cat(name, "_p50")] = percentile(values, 0.5);
   figures[cat(name, "_p99")] = percentile(values, 0.99);
   figures[cat(name, "_max")] = percentile(values, 1);
@@ -104,15 +106,17 @@ void bench_arrivals(const BenchOptions& options) {
     fail_input(
         "--output is 1, but must be at least 2 with --fixed-rounds: a prompt ends in the first");
   }
+  if (options.fixed_rounds > 0) need_one_replica(options, "--fixed-rounds");
   const Bench bench = open_bench(options, options.slots, true);
   const LoadResult result = run_load(*bench.engine, options.load);
   const auto steps = bench.steps->take();
-  const StepTime time = step_time(bench);
+  const StepTime time = step_time(bench, options);
   Work work = work_of(steps, time, result.generated);
   Json figures = {{"engine", bench.engine->description()},
                   {"steps_counted_in", unit_of(time)},
                   {"requests", options.load.requests},
                   {"failed", result.after.failed},
+                  {"replicas", options.replicas},  // figures of steps are those of each
                   {"slots", bench.engine->slots()},
                   {"output_tokens_per_second", double(result.generated) / result.seconds},
                   {"seconds", result.seconds},
@@ -139,13 +143,14 @@ void bench_arrivals(const BenchOptions& options) {
 }
 
 void bench_long_prompt(const BenchOptions& options) {
+  need_one_replica(options, "--beside");
   const Bench bench = open_bench(options, options.beside + 1, true);
   Load alone = options.load;
   alone.requests = 1;
   alone.output_tokens = 1;
   alone.prompt_tokens = 5 * options.budget;
   run_load(*bench.engine, alone);
-  const StepTime time = step_time(bench);
+  const StepTime time = step_time(bench, options);
   const double budget_step =
       percentile(times_of(bench.steps->take(), time, 0, options.budget), 0.5);
   const BesideResult result = run_beside(*bench.engine, options.load, options.beside);

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/line_reader.h"
+#include "cli/input_lines.h"
 #include "cli/model_options.h"
 #include "cli/run_request.h"
 #include "cli/verbs.h"
@@ -225,7 +225,7 @@ void run_chat(const ChatOptions& options) {
   const Path states =
       options.state_directory.empty() ? default_state_directory() : Path(options.state_directory);
   Chat chat(model, *engine, request, options.sampling.seed.has_value(), states);
-  LineReader lines;
+  InputLines lines;
   if (lines.terminal()) tell("/help shows the commands, Ctrl-D ends.\n");
   int64_t failures = 0;
   while (const std::optional<std::string> line = lines.next("> ")) {

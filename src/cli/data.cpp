@@ -149,7 +149,8 @@ void run_prepare(const PrepareOptions& options, bool json) {
   const PrepareReport report = prepare_dataset(options);
   if (report.bad_lines > 0) log_warning("left out ", report.bad_lines, " bad lines");
   if (report.empty_documents > 0) {
-    log_info("left out ", report.empty_documents, " empty documents");
+    log_info("left out ", report.empty_documents, " empty document",
+             report.empty_documents == 1 ? "" : "s");
   }
   const int64_t bytes = report.info.train.text_bytes + report.info.val.text_bytes;
   log_info("wrote ", options.out.string(), " from ", report.files,

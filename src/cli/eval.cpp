@@ -127,9 +127,10 @@ Scored score_text(const OpenModel& model, const Scorer& scorer, std::string_view
   std::vector<TokenId> fed = out.ids;
   if (model.end_of_text >= 0) {
     fed.insert(fed.begin(), model.end_of_text);
-  } else {
+  } else if (!fed.empty()) {
     log_warning(
         "the tokenizer has no <|endoftext|> to start from, so the first token has no score");
+    out.bytes = *out.bytes - int64_t(model.need_tokenizer().bytes_of(fed.front()).size());
   }
   out.scores = scores_of(scorer, fed);
   return out;

@@ -108,6 +108,13 @@ void check_place(const Path& directory) {
   }
 }
 
+// A tokenizer without it could not prepare data: it stands between documents.
+std::vector<std::string> with_end_of_text(std::vector<std::string> specials) {
+  const std::string end = "<|endoftext|>";
+  if (std::ranges::find(specials, end) == specials.end()) specials.insert(specials.begin(), end);
+  return specials;
+}
+
 void train(const TrainFlags& flags) {
   BpeTrainer::check(flags.options);
   check_place(flags.out);
@@ -146,11 +153,16 @@ void add_train_verb(CLI::App& tokenizer) {
   verb->add_option("--min-frequency", flags->options.min_frequency,
                    "Pairs that occur less often do not become tokens")
       ->capture_default_str();
-  verb->add_option("--special", flags->options.specials, "Special tokens; they take the last ids")
+  verb->add_option(
+          "--special", flags->options.specials,
+          "Special tokens, <|endoftext|> among them whether named or not; they take the last ids")
       ->capture_default_str();
   verb->footer(
       "Example:\n  laplace tokenizer train --input corpus.txt --vocab-size 4096 --out tokenizer");
-  verb->callback([flags] { train(*flags); });
+  verb->callback([flags] {
+    flags->options.specials = with_end_of_text(std::move(flags->options.specials));
+    train(*flags);
+  });
 }
 
 // ---- encode and decode

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -228,16 +229,27 @@ std::unique_ptr<ByteReader> without_mark(std::unique_ptr<ByteReader> bytes, cons
   return std::make_unique<MarkReader>(std::move(bytes), path, text_only);
 }
 
+namespace {
+
+// In capitals too, as some systems write them.
+bool has_ending(std::string_view path, std::string_view ending) {
+  return path.size() >= ending.size() &&
+         std::ranges::equal(path.substr(path.size() - ending.size()), ending, {},
+                            [](unsigned char c) { return char(std::tolower(c)); });
+}
+
+}  // namespace
+
 std::unique_ptr<ByteReader> open_bytes(const std::string& path,
                                        const std::function<void(int64_t)>& on_bytes) {
-  if (path.ends_with(".gz")) return std::make_unique<GzipReader>(path, on_bytes);
-  if (path.ends_with(".zst")) return std::make_unique<ZstdReader>(path, on_bytes);
+  if (has_ending(path, ".gz")) return std::make_unique<GzipReader>(path, on_bytes);
+  if (has_ending(path, ".zst")) return std::make_unique<ZstdReader>(path, on_bytes);
   return std::make_unique<FileReader>(path, on_bytes);
 }
 
 std::string_view without_compression(std::string_view path) {
   for (const std::string_view ending : {".gz", ".zst"}) {
-    if (path.ends_with(ending)) return path.substr(0, path.size() - ending.size());
+    if (has_ending(path, ending)) return path.substr(0, path.size() - ending.size());
   }
   return path;
 }

@@ -205,9 +205,9 @@ std::optional<RunState> load_checkpoint(const Path& run, const ModelConfig& conf
   ModelConfig stored = ModelConfig::load(directory);
   stored.torch_dtype = config.torch_dtype;
   if (stored != config) {
-    fail_input((directory / "config.json").string(),
-               " is not the config of this run; resume with the run's own --config, or choose "
-               "another --out");
+    fail_input("--config is not the config that ", run.string(), " was begun with (",
+               (directory / "config.json").string(),
+               "); resume with that, or choose another --out");
   }
   const Path state_path = directory / kStateFile;
   const RunState state = RunState::from_json(load_json(state_path), state_path.string());

@@ -62,6 +62,12 @@ class Run {
     } else {
       log_warning(options.data, " holds no text for validation, so there will be none");
     }
+    const TokenId end = tokenizer_ ? tokenizer_->end_of_text() : -1;
+    if (end >= 0 && config_.eos_token_id >= 0 && config_.eos_token_id != end) {
+      log_warning(options.config, ": \"eos_token_id\" is ", config_.eos_token_id,
+                  ", but the data's ", "texts end with ", end,
+                  "; other programs will not see where the model stops");
+    }
     if (!options.resume) refuse_files_of_another_run();
     resume();
     (void)schedule(options_.lr);  // refuses before anything is written

@@ -1,5 +1,5 @@
-// See line_reader.h.
-#include "cli/line_reader.h"
+// See input_lines.h.
+#include "cli/input_lines.h"
 
 #include <editline/readline.h>
 #include <langinfo.h>
@@ -24,13 +24,13 @@ void use_utf8() {
 
 }  // namespace
 
-LineReader::LineReader() : terminal_(::isatty(STDIN_FILENO) != 0 && ::isatty(STDERR_FILENO) != 0) {
+InputLines::InputLines() : terminal_(::isatty(STDIN_FILENO) != 0 && ::isatty(STDERR_FILENO) != 0) {
   if (!terminal_) return;
   use_utf8();
   rl_outstream = stderr;  // replies alone are on standard output
 }
 
-std::optional<std::string> LineReader::next(const std::string& prompt) {
+std::optional<std::string> InputLines::next(const std::string& prompt) {
   std::string line;
   if (terminal_) {
     const std::unique_ptr<char, decltype(&std::free)> typed(::readline(prompt.c_str()), std::free);

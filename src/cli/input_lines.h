@@ -8,9 +8,9 @@
 
 namespace laplace::cli {
 
-class LineReader {
+class InputLines {
  public:
-  LineReader();
+  InputLines();
 
   // Whether somebody types: then prompts are shown, on standard error.
   bool terminal() const { return terminal_; }
