@@ -34,9 +34,11 @@ int64_t clock_ms() {
 }
 
 void on_signal(int number) {
-  if (!stop.exchange(true)) {
-    first_signal_ms = clock_ms();
-  } else if (clock_ms() - first_signal_ms > kSameStopMs) {  // a second one: die as it says
+  const int64_t now = clock_ms();
+  int64_t first = 0;
+  if (first_signal_ms.compare_exchange_strong(first, now)) {
+    stop = true;
+  } else if (now - first > kSameStopMs) {  // a second one: die as it says
     std::signal(number, SIG_DFL);
     std::raise(number);
   }

@@ -1,7 +1,6 @@
 // What CLI11 would read otherwise than its user wrote: "010" as the octal number 8, an empty value
-// (a shell's variable that is not set) as 0 or false, and a text in brackets, such as the special
-// token
-// "[PAD]", as a list of what stands between them.
+// (a shell's variable that is not set) as 0 or as the next argument, and a text in brackets, such
+// as the special token "[PAD]", as a list of what stands between them.
 #pragma once
 
 #include <string>

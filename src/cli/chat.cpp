@@ -126,17 +126,14 @@ class Chat {
     } else if (name == "/help") {
       tell(kHelp);
     } else {
-      tell(cat("there is no command ", laplace::quoted(name), did_you_mean(name, kCommands),
-               " (/help shows them; // begins text with /)\n"));
+      fail_input("there is no command ", laplace::quoted(name), did_you_mean(name, kCommands),
+                 " (/help shows them; // begins text with /)");
     }
     return true;
   }
 
   void back() {
-    if (!has_fork_) {
-      tell("there is no copy to return to; /fork makes one\n");
-      return;
-    }
+    if (!has_fork_) fail_input("there is no copy to return to; /fork makes one");
     state_ = fork_;
     tell("returned to the copy\n");
   }
