@@ -1,9 +1,7 @@
 // See request_id.h.
 #include "serve/http/request_id.h"
 
-#include <sodium.h>
-
-#include <array>
+#include "serve/sessions/random_hex.h"
 
 namespace laplace {
 
@@ -16,12 +14,6 @@ std::string harmless_request_id(std::string_view given) {
   return id;
 }
 
-std::string random_name(std::string_view prefix) {
-  std::array<unsigned char, 12> bytes{};
-  randombytes_buf(bytes.data(), bytes.size());
-  std::array<char, 2 * bytes.size() + 1> hex{};
-  sodium_bin2hex(hex.data(), hex.size(), bytes.data(), bytes.size());
-  return std::string(prefix) + hex.data();
-}
+std::string random_name(std::string_view prefix) { return std::string(prefix) + random_hex(12); }
 
 }  // namespace laplace

@@ -4,7 +4,6 @@
 // "laplace:T:state:N" the bytes, "laplace:T:lock:N" a random token that expires unless it is
 // renewed. A write happens only while the lock is ours (checked in the same script), so a process
 // that stood still for longer than a lock lives cannot overwrite what another has done since.
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <limits>
@@ -15,10 +14,9 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "serve/sessions/random_hex.h"
 #include "serve/sessions/redis_connections.h"
 #include "serve/sessions/state_store.h"
-
-#include <sodium.h>
 
 namespace laplace {
 
@@ -105,7 +103,7 @@ class RedisStore : public StateStore {
 
   std::unique_ptr<StoreLock> try_lock(const SessionKey& key) override {
     const std::string name = key_of(key, "lock");
-    const std::string token = random_token();
+    const std::string token = random_hex(16);
     const RedisReply answer =
         redis_.command({"EVAL", kLockScript, "1", name, token, std::to_string(kLockMilliseconds)});
     if (answer->type != REDIS_REPLY_INTEGER || answer->integer != 1) return nullptr;
@@ -201,14 +199,6 @@ class RedisStore : public StateStore {
     if (text.find("cluster_enabled:1") != std::string_view::npos) {
       fail_input("--state-store: ", describe(), " is a node of a cluster; name a Redis of its own");
     }
-  }
-
-  static std::string random_token() {
-    std::array<unsigned char, 16> bytes{};
-    randombytes_buf(bytes.data(), bytes.size());
-    std::array<char, 33> hex{};
-    sodium_bin2hex(hex.data(), hex.size(), bytes.data(), bytes.size());
-    return hex.data();
   }
 
   void renew() {

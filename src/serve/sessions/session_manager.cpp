@@ -3,23 +3,15 @@
 
 #include <sodium.h>
 
-#include <array>
 #include <ctime>
 #include <utility>
 
 #include "base/log.h"
+#include "serve/sessions/random_hex.h"
 
 namespace laplace {
 
 namespace {
-
-std::string new_version() {
-  std::array<unsigned char, 16> bytes{};
-  randombytes_buf(bytes.data(), bytes.size());
-  std::array<char, 33> hex{};
-  sodium_bin2hex(hex.data(), hex.size(), bytes.data(), bytes.size());
-  return hex.data();
-}
 
 // Of a session's state, and the most that one may take with header and counts.
 uint64_t state_bytes(const StateShape& shape) {
@@ -143,7 +135,7 @@ void SessionManager::commit(std::unique_ptr<SessionLease> lease, SessionRecord r
                             std::function<void(bool)> done) {
   const auto& before = lease->record();
   record.info.name = lease->key().name;
-  record.info.version = new_version();
+  record.info.version = random_hex(16);
   record.info.updated = int64_t(std::time(nullptr));
   record.info.created = before ? before->info.created : record.info.updated;
   record.info.position = record.snapshot->position;
@@ -244,7 +236,7 @@ SessionManager::ForkResult SessionManager::fork(const SessionKey& key,
   if (to->record() != nullptr || !to->refusal().empty()) return ForkResult::kExists;
   const auto record = std::make_shared<SessionRecord>(*from->record());
   record->info.name = new_name;
-  record->info.version = new_version();
+  record->info.version = random_hex(16);
   record->info.created = record->info.updated = int64_t(std::time(nullptr));
   const std::string bytes = encode_session(*record, shape_);
   record->info.bytes = int64_t(bytes.size());
