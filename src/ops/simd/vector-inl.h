@@ -82,7 +82,12 @@ HWY_INLINE void fetch_ahead(const T* p, size_t n) {
 
 // One element as float32.
 HWY_INLINE float as_float(float x) { return x; }
-HWY_INLINE float as_float(BFloat16 x) { return hn::GetLane(load(&x, 1)); }
+HWY_INLINE float as_float(BFloat16 x) {
+  const uint32_t bits = uint32_t{x.bits} << 16;
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
 
 // The lanes from the n-th on as zeros.
 HWY_INLINE Vec first_lanes(Vec v, size_t n) {
