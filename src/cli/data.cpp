@@ -79,7 +79,7 @@ DataReport inspect_data(const Path& directory) {
   for (const std::string_view name : {kTrainSplit, kValSplit}) {
     if (name == kValSplit && !has_split(directory, name)) continue;
     const TokenStream stream(directory, name, vocab_size);
-    if (name == kTrainSplit) tokenizer = dataset_tokenizer(directory, vocab_size);
+    if (name == kTrainSplit) tokenizer = stream.tokenizer();
     if (name == kTrainSplit && !tokenizer) {
       log_warning(directory.string(), " has no tokenizer.json, so no text can be shown");
     }

@@ -82,25 +82,6 @@ bool has_split(const Path& directory, std::string_view split) {
   return info && info->split(split).tokens > 0;
 }
 
-std::optional<Tokenizer> dataset_tokenizer(const Path& directory, int64_t vocab_size) {
-  const Path path = directory / "tokenizer.json";
-  if (!std::filesystem::exists(path)) return std::nullopt;
-  Tokenizer tokenizer = Tokenizer::open(directory);
-  const auto info = load_dataset_info(directory);
-  const std::string fingerprint = fingerprint_text(tokenizer.fingerprint());
-  if (info && fingerprint != info->tokenizer_fingerprint) {
-    fail_input(path.string(), " is not the tokenizer that made the shards (its fingerprint is ",
-               fingerprint, ", not ", info->tokenizer_fingerprint,
-               "); restore it, or prepare the data again");
-  }
-  if (tokenizer.vocab_size() > vocab_size) {
-    fail_input(path.string(), " has ", tokenizer.vocab_size(),
-               " tokens, more than the model's vocab_size ", vocab_size,
-               "; take a config with at least as many");
-  }
-  return tokenizer;
-}
-
 TokenStream::TokenStream(const Path& directory, std::string_view split, int64_t vocab_size)
     : directory_(directory), split_(split), vocab_size_(vocab_size), end_of_text_(kGpt2EndOfText) {
   const std::vector<Path> paths = list_shards(directory, split);
@@ -135,6 +116,24 @@ TokenStream::TokenStream(const Path& directory, std::string_view split, int64_t 
                split, " tokens, but the shards hold ", tokens(),
                "; restore the missing shards or prepare the data again");
   }
+}
+
+std::optional<Tokenizer> TokenStream::tokenizer() const {
+  const Path path = directory_ / "tokenizer.json";
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  Tokenizer tokenizer = Tokenizer::open(directory_);
+  const std::string fingerprint = fingerprint_text(tokenizer.fingerprint());
+  if (info_ && fingerprint != info_->tokenizer_fingerprint) {
+    fail_input(path.string(), " is not the tokenizer that made the shards (its fingerprint is ",
+               fingerprint, ", not ", info_->tokenizer_fingerprint,
+               "); restore it, or prepare the data again");
+  }
+  if (tokenizer.vocab_size() > vocab_size_) {
+    fail_input(path.string(), " has ", tokenizer.vocab_size(),
+               " tokens, more than the model's vocab_size ", vocab_size_,
+               "; take a config with at least as many");
+  }
+  return tokenizer;
 }
 
 std::string TokenStream::fingerprint() const {

@@ -43,10 +43,6 @@ void save_dataset_info(const Path& directory, const DatasetInfo& info);
 // Reads it; nothing when the directory has none (shards that llm.c's scripts wrote).
 std::optional<DatasetInfo> load_dataset_info(const Path& directory);
 
-// The tokenizer beside the shards, nothing where there is none. One that did not make them, or with
-// more tokens than the model's `vocab_size`, is refused.
-std::optional<Tokenizer> dataset_tokenizer(const Path& directory, int64_t vocab_size);
-
 // Whether the directory has shards of the split, or dataset.json counts tokens of it: then opening
 // it refuses what is missing.
 bool has_split(const Path& directory, std::string_view split);
@@ -61,6 +57,9 @@ class TokenStream {
   TokenStream(const Path& directory, std::string_view split, int64_t vocab_size);
 
   int64_t tokens() const { return starts_.back(); }
+  // The tokenizer beside the shards, nothing where there is none. One that did not make them, or
+  // with more tokens than the model, is refused.
+  std::optional<Tokenizer> tokenizer() const;
   // Tells other tokens apart, by the shards' sizes and samples of each; not every change of a few.
   std::string fingerprint() const;
   int64_t shards() const { return static_cast<int64_t>(shards_.size()); }

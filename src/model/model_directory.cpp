@@ -68,12 +68,8 @@ void check_manifest(const Path& directory, bool hashes) {
 
 // By its name: of a checkpoint, or of one that is being written (its manifest comes last).
 bool is_checkpoint(const Path& directory) {
-  std::string name = fs::absolute(directory).lexically_normal().filename().string();
-  constexpr std::string_view kUnfinished = ".tmp";
-  if (name.starts_with('.') && name.ends_with(kUnfinished)) {
-    name = name.substr(1, name.size() - 1 - kUnfinished.size());
-  }
-  return checkpoint_step(name) >= 0;
+  const std::string name = fs::absolute(directory).lexically_normal().filename().string();
+  return checkpoint_step(name) >= 0 || unfinished_checkpoint_step(name) >= 0;
 }
 
 // The name that `latest` holds, "" when there is none to be had.
@@ -141,6 +137,13 @@ int64_t checkpoint_step(std::string_view name) {
   const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
   const bool whole = code == std::errc() && end == digits.data() + digits.size();
   return whole && step >= 0 && checkpoint_name(step) == name ? step : -1;
+}
+
+int64_t unfinished_checkpoint_step(std::string_view name) {
+  constexpr std::string_view kBegin = ".", kEnd = ".tmp";
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return -1;
+  name.remove_suffix(kEnd.size());
+  return name.empty() ? -1 : checkpoint_step(name.substr(kBegin.size()));
 }
 
 void write_manifest(const Path& directory) {

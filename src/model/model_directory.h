@@ -24,6 +24,8 @@ inline constexpr const char* kLatestName = "latest";
 std::string checkpoint_name(int64_t step);
 // "step-00000100" -> 100; -1 for any other text.
 int64_t checkpoint_step(std::string_view name);
+// The same for the name under which AtomicDirectory fills one: ".step-00000100.tmp" -> 100.
+int64_t unfinished_checkpoint_step(std::string_view name);
 
 // Hashes all files in `directory` (links excepted) and writes manifest.json atomically. The files
 // must be complete and synced; nothing may write to them meanwhile. Throws Error(kFailure) when a

@@ -188,10 +188,7 @@ void save_checkpoint(const Path& run, const ModelConfig& config,
 
 void remove_left_overs(const Path& run) {
   for (const auto& entry : listed(run)) {
-    const std::string name = entry.path().filename().string();
-    constexpr std::string_view kEnd = ".tmp";
-    if (!name.starts_with('.') || !name.ends_with(kEnd)) continue;
-    if (checkpoint_step(name.substr(1, name.size() - 1 - kEnd.size())) < 0) continue;
+    if (unfinished_checkpoint_step(entry.path().filename().string()) < 0) continue;
     std::error_code code;
     std::filesystem::remove_all(entry.path(), code);
     if (code) log_warning("cannot remove ", entry.path().string(), ": ", code.message());

@@ -49,7 +49,7 @@ class Run {
         out_(options.out),
         config_(ModelConfig::load(options.config)),
         loader_(options.data, "train", options.seq_length, options.seed, config_.vocab_size),
-        tokenizer_(dataset_tokenizer(options.data, config_.vocab_size)),
+        tokenizer_(loader_.stream().tokenizer()),
         learner_(config_, options) {
     if (!options.resume && has_checkpoints(out_)) {
       fail_input(out_.string(),

@@ -56,13 +56,13 @@ inline TrainOptions tiny_training(const ScratchDirectory& scratch) {
   return options;
 }
 
-// The sentence of the bad-input error that `call` throws.
+// The sentence of the error that `call` throws; of bad input, or else with another exit code.
 template <class Call>
-inline std::string refusal(const Call& call) {
+inline std::string refusal(const Call& call, int exit_code = 2) {
   try {
     call();
   } catch (const Error& error) {
-    EXPECT_EQ(error.exit_code(), 2);
+    EXPECT_EQ(error.exit_code(), exit_code);
     return error.what();
   }
   ADD_FAILURE() << "nothing was refused";
